@@ -1,0 +1,30 @@
+# Each target sets up what it needs, in a virtual environment of its own.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup test lint format clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+.venv/ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+setup: .venv/ready  ## make the virtual environment .venv with everything in it
+
+test: lint  ## run all checks: ruff, mypy, pytest
+	$(BIN)/pytest -n auto
+
+lint: .venv/ready  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready  ## put the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove all that the other targets made
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache dist

@@ -1,0 +1,30 @@
+"""The public names. They are imported on first use, so that the command line starts without torch."""
+
+from .activation import Activation as Activation
+from .activation import CapsuleActivation as CapsuleActivation
+from .activation import Squash as Squash
+from .activation import SquashVariant as SquashVariant
+from .errors import ArcapsError as ArcapsError
+from .info import info as info
+from .layers import ClassCaps as ClassCaps
+from .layers import ConvCaps as ConvCaps
+from .layers import Decoder as Decoder
+from .layers import PrimaryCaps as PrimaryCaps
+from .losses import margin_loss as margin_loss
+from .losses import reconstruction_loss as reconstruction_loss
+from .models import ARCapsNet as ARCapsNet
+from .models import CapsuleNet as CapsuleNet
+from .models import Classifier as Classifier
+from .models import ConvNet as ConvNet
+from .models import Output as Output
+from .models import Preprocessing as Preprocessing
+from .models import StrongConvNet as StrongConvNet
+from .models import create_model as create_model
+from .models import load as load
+from .routing import AttentionRouting as AttentionRouting
+from .routing import DynamicRouting as DynamicRouting
+from .routing import QueryKeyRouting as QueryKeyRouting
+from .routing import Routing as Routing
+from .votes import ConvVotes as ConvVotes
+
+__version__: str

@@ -1,0 +1,5 @@
+"""`python -m arcaps`."""
+
+from arcaps.cli import main
+
+main()

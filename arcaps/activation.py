@@ -1,0 +1,108 @@
+"""Activations: the routed vector becomes the output capsule."""
+
+from abc import ABC, abstractmethod
+from itertools import pairwise
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.errors import ArcapsError
+from arcaps.functional import squash, squash_variant
+from arcaps.init import glorot_uniform_
+from arcaps.registry import Named
+
+
+class Activation(nn.Module, Named, ABC, kind="activation"):
+    """A function of each capsule by itself: `bound(residual + transform(s))`.
+
+    A subclass defines `bound`, which keeps a capsule no longer than `max_length`, and, if it has parameters,
+    `transform`. The constructor takes `(caps, dim)`, then its options by keyword.
+    """
+
+    max_length: float
+    """No capsule out of this activation is longer, so a length divided by it is in 0..1."""
+
+    def __init__(self, caps: int, dim: int) -> None:
+        super().__init__()
+        self.caps, self.dim = caps, dim
+        self.max_length = 1.0
+
+    def transform(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        """What is done to the routed vector before the residual is added."""
+        return capsules
+
+    @abstractmethod
+    def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        """Keep each capsule within `max_length`."""
+
+    def forward(
+        self,
+        capsules: Float[Tensor, "*where caps dim"],
+        residual: Float[Tensor, "*where caps dim"] | None = None,
+    ) -> Float[Tensor, "*where caps dim"]:
+        capsules = self.transform(capsules)
+        return self.bound(capsules if residual is None else residual + capsules)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class ChannelAffine(nn.Module):
+    """One affine map per capsule channel, shared by all positions: a 1x1 convolution of each channel."""
+
+    def __init__(self, caps: int, in_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(caps, in_dim, out_dim))
+        self.bias = nn.Parameter(torch.zeros(caps, out_dim))
+        glorot_uniform_(self.weight, in_dim, out_dim)
+
+    def forward(self, capsules: Float[Tensor, "*where caps in_dim"]) -> Float[Tensor, "*where caps out_dim"]:
+        return einsum(capsules, self.weight, "... caps d, caps d e -> ... caps e") + self.bias
+
+    def extra_repr(self) -> str:
+        return "{}, {} -> {}".format(*self.weight.shape)
+
+
+class CapsuleActivation(Activation, name="capsule"):
+    """The paper's capsule activation: an affine map of each capsule channel, then tanh (eqs. 4 and 9).
+
+    With `compression=r` the affine map goes D -> D/r -> D, the feature compression that the paper's conclusion leaves
+    to the future.
+    """
+
+    def __init__(self, caps: int, dim: int, *, compression: int = 1) -> None:
+        super().__init__(caps, dim)
+        if compression < 1 or dim % compression:
+            raise ArcapsError(
+                f"compression {compression} does not divide the capsule dimension {dim}: give a divisor of it"
+            )
+        self.compression = compression
+        self.max_length = dim**0.5
+        narrow = dim // compression
+        widths = [dim, dim] if compression == 1 else [dim, narrow, dim]
+        self.affine = nn.Sequential(*(ChannelAffine(caps, d, e) for d, e in pairwise(widths)))
+
+    def transform(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        return self.affine(capsules)
+
+    def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        return capsules.tanh()
+
+    def __repr__(self) -> str:
+        return self.name if self.compression == 1 else f"{self.name}(compression={self.compression})"
+
+
+class Squash(Activation, name="squash"):
+    """CapsuleNet's squash (eq. 1)."""
+
+    def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        return squash(capsules)
+
+
+class SquashVariant(Activation, name="squash_variant"):
+    """The squash variant (eq. 2)."""
+
+    def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        return squash_variant(capsules)

@@ -1,0 +1,52 @@
+"""Pure functions on capsules. A capsule is the last axis, so each works on any leading axes."""
+
+import torch
+from einops import einsum
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
+    """The Euclidean length of each capsule. At the zero capsule its gradient is zero, not NaN."""
+    return torch.linalg.vector_norm(capsules, dim=-1)
+
+
+def normalised_lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
+    """`||u|| / sqrt(D)`, in 0..1 for capsules out of a tanh (eq. 10): the probability that the entity is there."""
+    return lengths(capsules) / capsules.shape[-1] ** 0.5
+
+
+def squash(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
+    """Shrink each capsule to a length below 1, keep its direction (eq. 1): `||s||^2 / (1 + ||s||^2) * s / ||s||`.
+
+    Written without the division by `||s||`, so that value and gradient are exact and finite at zero.
+    """
+    length = lengths(capsules).unsqueeze(-1)
+    return capsules * (length / (1 + length.square()))
+
+
+def squash_variant(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
+    """The squash that grows linearly near zero (eq. 2): `(1 - exp(-||s||)) * s / ||s||`.
+
+    Its factor tends to 1 at zero; below the resolution of the number format it is 1, so the clamp changes nothing but
+    the NaN.
+    """
+    length = lengths(capsules).unsqueeze(-1).clamp_min(torch.finfo(capsules.dtype).eps)
+    return capsules * (-torch.expm1(-length) / length)
+
+
+def mix_votes(
+    votes: Float[Tensor, "*where out inp dim"],
+    coefficients: Float[Tensor, "*where out inp"],
+) -> Float[Tensor, "*where out dim"]:
+    """The votes for each output capsule, summed over the input capsules with these weights (eq. 6)."""
+    return einsum(coefficients, votes, "... out inp, ... out inp dim -> ... out dim")
+
+
+def keep_one(
+    capsules: Float[Tensor, "batch caps dim"],
+    which: Int[Tensor, " batch"],
+) -> Float[Tensor, "batch caps dim"]:
+    """Every capsule but one set to zero: the decoder's input (section 3.5)."""
+    kept = which.unsqueeze(-1) == torch.arange(capsules.shape[1], device=capsules.device)
+    return capsules * kept.unsqueeze(-1)

@@ -1,0 +1,196 @@
+"""What a model costs, before it is run: shapes, parameters, multiply-adds and memory, layer by layer.
+
+A training step is run on torch's "meta" device, whose tensors have shapes and no contents: it takes no time and no
+memory, and what it counts is what the code does, not a formula beside it.
+"""
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from arcaps.errors import ArcapsError
+from arcaps.models import ARCapsNet, Classifier, create_model
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """One layer. Memory and shapes are those of the whole batch, multiply-adds those of one image."""
+
+    name: str
+    layer: str
+    output_shape: tuple[int, ...]
+    parameters: int
+    multiply_adds: int
+    activation_bytes: int
+    """What this layer keeps for the backward pass."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model's cost, layer by layer and in total, in float32."""
+
+    model: str
+    config: dict[str, Any]
+    batch_size: int
+    layers: list[LayerInfo]
+    trainable_parameters: int
+    parameters_with_statistics: int
+    """With BatchNorm's running means and variances, as Keras counts them."""
+    multiply_adds: int
+    """Of one image, forward. A training step takes about three times as many."""
+    activation_bytes: int
+    peak_training_bytes: int
+    """The most bytes of tensors alive at any moment of a training step: weights, gradients, optimiser state,
+    activations and what the step needs for a while. The Python process comes on top, and what its allocator holds
+    without need."""
+    warnings: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+class LiveMemory(TorchDispatchMode):
+    """Counts the bytes of all tensors alive, as they come and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.alive: dict[int, weakref.finalize[..., torch.UntypedStorage]] = {}
+
+    def track(self, values: Any) -> None:
+        """Count the storages of all tensors in `values` that are not counted yet, until they die."""
+        for tensor in tree_leaves(values):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                key, size = storage._cdata, storage.nbytes()
+                if key not in self.alive:
+                    self.now += size
+                    self.alive[key] = weakref.finalize(storage, self.forget, key, size)
+        self.peak = max(self.peak, self.now)
+
+    def forget(self, key: int, size: int) -> None:
+        """A storage died."""
+        del self.alive[key]
+        self.now -= size
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.track(result)
+        return result
+
+
+def blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The layers a person would name: containers are opened, layers without parameters passed over."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Sequential | nn.ModuleList):
+            yield from blocks(child, f"{prefix}{name}.")
+        elif any(True for _ in child.parameters()):
+            yield f"{prefix}{name}", child
+
+
+def count_layers(model: Classifier, images: Tensor, labels: Tensor) -> list[LayerInfo]:
+    """Run the model forward and note what each layer adds to the counts."""
+    rows: list[LayerInfo] = []
+    names = {module: name for name, module in blocks(model)}
+    counter = FlopCounterMode(display=False)
+    kept = LiveMemory()
+    weights = {tensor.untyped_storage()._cdata for tensor in model.state_dict().values()}
+    saved: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage()._cdata not in weights:
+            saved.append(tensor)
+            kept.track(tensor)
+        return tensor
+
+    def note(module: nn.Module, _: Any, output: Any) -> None:
+        rows.append(
+            LayerInfo(
+                name=names[module],
+                layer=repr(module),
+                output_shape=tuple((output[0] if isinstance(output, tuple) else output).shape),
+                parameters=sum(parameter.numel() for parameter in module.parameters()),
+                multiply_adds=counter.get_total_flops() // 2 // len(images) - sum(row.multiply_adds for row in rows),
+                activation_bytes=kept.now - sum(row.activation_bytes for row in rows),
+            )
+        )
+
+    handles = [module.register_forward_hook(note) for module in names]
+    with counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(images, labels)
+    for handle in handles:
+        handle.remove()
+    return rows
+
+
+def peak_of_training_step(model: Classifier, images: Tensor, labels: Tensor) -> int:
+    """The most bytes alive at once in a training step with RMSprop, once the optimiser has its state."""
+    optimiser = torch.optim.RMSprop(model.parameters(), foreach=False)
+    memory = LiveMemory()
+
+    def step() -> None:
+        optimiser.zero_grad()
+        sum(model.losses(model(images, labels), images, labels).values(), torch.zeros((), device="meta")).backward()
+        optimiser.step()
+
+    step()
+    optimiser.zero_grad()
+    memory.track([images, labels, list(model.parameters()), list(model.buffers()), list(optimiser.state.values())])
+    with memory:
+        step()
+    return memory.peak
+
+
+def warnings_for(model: Classifier, layers: list[LayerInfo]) -> list[str]:
+    """What an experienced user would remark, with the setting to change."""
+    total = sum(row.parameters for row in layers)
+    share = {row.name: row.parameters / total for row in layers}
+    found = []
+    if isinstance(model, ARCapsNet) and share["class_caps"] > 0.5 and prod(model.class_caps.in_size) > 100:
+        strides = list(model.config["strides"])
+        while -(-max(model.image_size) // 2 ** (1 + strides.count(2))) > 8:
+            strides = (
+                [2, *strides]
+                if 1 not in strides
+                else [*strides[: strides.index(1)], 2, *strides[strides.index(1) + 1 :]]
+            )
+        sees = "x".join(map(str, model.class_caps.in_size))
+        found.append(
+            f"the class layer holds {share['class_caps']:.0%} of the parameters, because it sees {sees} positions: "
+            f"stride more layers, layers={len(strides)} with strides={tuple(strides)}"
+        )
+    if share.get("decoder", 0) > 0.5:
+        found.append(f"the decoder holds {share['decoder']:.0%} of the parameters: decoder=False leaves it out")
+    return found
+
+
+def info(model: Classifier, *, batch_size: int = 100) -> ModelInfo:
+    """What `model` costs in a training step with `batch_size` images. Nothing is computed, so any size is quick."""
+    if batch_size < 1:
+        raise ArcapsError(f"batch_size is {batch_size}: give at least 1")
+    with torch.device("meta"):
+        twin = create_model(model.name, **model.config)
+        images = torch.empty(batch_size, model.channels, *model.image_size)
+        labels = torch.empty(batch_size, dtype=torch.long)
+    layers = count_layers(twin, images, labels)
+    return ModelInfo(
+        model=model.name,
+        config=model.config,
+        batch_size=batch_size,
+        layers=layers,
+        trainable_parameters=model.parameter_count(),
+        parameters_with_statistics=model.parameter_count(statistics=True),
+        multiply_adds=sum(row.multiply_adds for row in layers),
+        activation_bytes=sum(row.activation_bytes for row in layers),
+        peak_training_bytes=peak_of_training_step(twin, images, labels),
+        warnings=warnings_for(model, layers),
+    )

@@ -1,0 +1,18 @@
+"""How weights start: Glorot uniform, biases zero, as in the authors' framework."""
+
+from torch import Tensor, nn
+
+
+def glorot_uniform_(weight: Tensor, fan_in: int, fan_out: int) -> None:
+    """Fill `weight` uniformly within +/- sqrt(6 / (fan_in + fan_out))."""
+    bound = (6 / (fan_in + fan_out)) ** 0.5
+    nn.init.uniform_(weight, -bound, bound)
+
+
+def start_plain_layers(module: nn.Module) -> None:
+    """Start every convolution and dense layer inside `module`; capsule layers start themselves."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)

@@ -1,0 +1,19 @@
+"""Models: four networks, one call, one output object."""
+
+from arcaps.models.base import Classifier, Output, Preprocessing, create_model
+from arcaps.models.capsules import ARCapsNet, CapsuleNet
+from arcaps.models.cnns import ConvNet, StrongConvNet
+
+load = Classifier.load
+
+__all__ = [
+    "ARCapsNet",
+    "CapsuleNet",
+    "Classifier",
+    "ConvNet",
+    "Output",
+    "Preprocessing",
+    "StrongConvNet",
+    "create_model",
+    "load",
+]

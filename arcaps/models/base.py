@@ -1,0 +1,152 @@
+"""What every model is: one call, one output object, one file."""
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor, nn
+
+from arcaps.errors import ArcapsError
+from arcaps.registry import Named, check_options
+from arcaps.storage import read_file, write_file
+
+C = TypeVar("C", bound="Classifier")
+
+
+class Output(NamedTuple):
+    """What a model answers."""
+
+    scores: Float[Tensor, "batch classes"]
+    """For each class a number in 0..1: a capsule's normalised length, or a softmax probability."""
+    capsules: Float[Tensor, "batch classes dim"] | None = None
+    """The class capsules; None for a CNN."""
+    reconstruction: Float[Tensor, "batch channels height width"] | None = None
+    """The decoder's image; None without a decoder."""
+    logits: Float[Tensor, "batch classes"] | None = None
+    """What goes into the softmax; None for a capsule network."""
+    coefficients: dict[str, Tensor] | None = None
+    """On request, the coefficients `(..., out_caps, in_caps)` of every routing layer, by its name; none for a CNN."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How stored pixels become what the model was trained on."""
+
+    divide_by: float = 255.0
+
+    def __call__(self, pixels: UInt8[Tensor, "*pixels"]) -> Float[Tensor, "*pixels"]:
+        return pixels.float() / self.divide_by
+
+
+class Classifier(nn.Module, Named, ABC, kind="model"):
+    """A model that names the class of an image of one size.
+
+    Its keyword arguments are its architecture: they are kept in `config`, and are what a file of the model says.
+    """
+
+    def __init__(self, *, image_size: int | tuple[int, int], channels: int, classes: int, **options: Any) -> None:
+        super().__init__()
+        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        self.image_size = (height, width)
+        self.channels, self.classes = channels, classes
+        self.config = {"image_size": self.image_size, "channels": channels, "classes": classes, **options}
+        for name, value in self.config.items():
+            least = 0 if name == "layers" else 1
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise ArcapsError(f"{name} is {value}: give at least {least}")
+        self.class_names = [str(n) for n in range(classes)]
+        self.preprocessing = Preprocessing()
+
+    @abstractmethod
+    def forward(
+        self,
+        images: Float[Tensor, "batch channels height width"],
+        labels: Int[Tensor, " batch"] | None = None,
+        *,
+        return_coefficients: bool = False,
+    ) -> Output:
+        """Answer for `images`. `labels` say which capsule the decoder shows; without them, the longest."""
+
+    @abstractmethod
+    def losses(
+        self,
+        output: Output,
+        images: Float[Tensor, "batch channels height width"],
+        labels: Int[Tensor, " batch"],
+    ) -> dict[str, Tensor]:
+        """The parts of the training loss by name, weighted: their sum is the loss."""
+
+    def require_size(self, smallest: int, reason: str) -> None:
+        """Refuse an image size below `smallest`."""
+        if min(self.image_size) < smallest:
+            size = "x".join(map(str, self.image_size))
+            raise ArcapsError(f"image_size {size} is too small for {reason}: give at least {smallest}x{smallest}")
+
+    def check_images(self, images: Tensor) -> None:
+        """Refuse images of another shape than the model's."""
+        expected = (self.channels, *self.image_size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
+            wanted = ", ".join(map(str, expected))
+            raise ArcapsError(f"{self.name} takes images (batch, {wanted}), got {tuple(images.shape)}")
+
+    def parameter_count(self, *, statistics: bool = False) -> int:
+        """Trainable parameters; with `statistics` also BatchNorm's running means and variances, as Keras counts."""
+        count = sum(p.numel() for p in self.parameters())
+        if statistics:
+            count += sum(b.numel() for b in self.buffers() if b.is_floating_point())
+        return count
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one safetensors file, with all that is needed to use it."""
+        write_file(
+            path,
+            self.state_dict(),
+            {
+                "architecture": self.name,
+                "config": self.config,
+                "class_names": self.class_names,
+                "input_shape": (self.channels, *self.image_size),
+                "preprocessing": asdict(self.preprocessing),
+                "arcaps_version": version("arcaps"),
+            },
+        )
+
+    @classmethod
+    def load(cls: type[C], path: str | os.PathLike[str]) -> C:
+        """The model in a file, in evaluation mode. `ARCapsNet.load` refuses a file that holds another architecture."""
+        tensors, metadata = read_file(path)
+        name = metadata["architecture"]
+        config = {key: tuple(value) if isinstance(value, list) else value for key, value in metadata["config"].items()}
+        try:
+            with torch.device("meta"):
+                model = create_model(name, **config)
+        except ArcapsError as error:
+            raise ArcapsError(f"{path} was written by arcaps {metadata['arcaps_version']}: {error}") from None
+        if not isinstance(model, cls):
+            raise ArcapsError(f"{path} holds the architecture {name}, not {cls.__name__}: open it with arcaps.load")
+        check_weights(path, model, tensors)
+        model.load_state_dict(tensors, assign=True)
+        model.class_names = metadata["class_names"]
+        model.preprocessing = Preprocessing(**metadata["preprocessing"])
+        return model.eval()
+
+
+def check_weights(path: str | os.PathLike[str], model: Classifier, tensors: dict[str, Tensor]) -> None:
+    """Refuse weights that are not those of the architecture which the file names."""
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            what = f"{name} should be {expected.get(name, 'absent')} and is {found.get(name, 'absent')}"
+            raise ArcapsError(f"{path} does not hold the weights of the {model.name} that it describes: {what}")
+
+
+def create_model(name: str, **overrides: Any) -> Classifier:
+    """Make a model by name: `create_model("ar_capsnet", image_size=(32, 32), channels=3, layers=4)`."""
+    found = Classifier.find(name)
+    check_options("model", name, found, overrides)
+    return found(**overrides)

@@ -1,0 +1,55 @@
+"""Query-key routing: the transformer's attention, which the paper's conclusion leaves to the future."""
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.errors import ArcapsError
+from arcaps.init import glorot_uniform_
+from arcaps.routing.base import Routing
+
+
+def query_key_routing(
+    votes: Float[Tensor, "*where out inp dim"],
+    query: Float[Tensor, "out dim dim"],
+    key: Float[Tensor, "out dim dim"],
+    *,
+    heads: int,
+) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
+    """Mix the votes for each output capsule by scaled scalar products of a query and keys, in several heads.
+
+    Every vote for output n makes a key; their mean makes the query, so the reference vector follows the image instead
+    of being a parameter, as in dynamic routing, in one pass. Each head weighs its own slice of the votes, which are
+    the values. The coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
+    """
+    keys = einsum(votes, key, "... out inp dim, out dim to -> ... out inp to")
+    queries = einsum(votes.mean(-2), query, "... out dim, out dim to -> ... out to")
+    keys, values = (rearrange(x, "... inp (head d) -> ... head inp d", head=heads) for x in (keys, votes))
+    queries = rearrange(queries, "... (head d) -> ... head d", head=heads)
+    logits = einsum(queries, keys, "... d, ... inp d -> ... inp") / keys.shape[-1] ** 0.5
+    coefficients = logits.softmax(-1)
+    mixed = einsum(coefficients, values, "... inp, ... inp d -> ... d")
+    return rearrange(mixed, "... head d -> ... (head d)"), coefficients.mean(-2)
+
+
+class QueryKeyRouting(Routing, name="query_key"):
+    """Multi-head query-key attention with one query and one key matrix per output channel."""
+
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, heads: int = 4) -> None:
+        super().__init__(in_caps, out_caps, dim)
+        if heads < 1 or dim % heads:
+            raise ArcapsError(f"{heads} heads do not divide capsules of dimension {dim}: give a divisor of {dim}")
+        self.heads = heads
+        self.query = nn.Parameter(torch.empty(out_caps, dim, dim))
+        self.key = nn.Parameter(torch.empty(out_caps, dim, dim))
+        glorot_uniform_(self.query, dim, dim)
+        glorot_uniform_(self.key, dim, dim)
+
+    def forward(
+        self, votes: Float[Tensor, "*where out inp dim"]
+    ) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
+        return query_key_routing(votes, self.query, self.key, heads=self.heads)
+
+    def __repr__(self) -> str:
+        return f"query_key(heads={self.heads})"

@@ -1,0 +1,103 @@
+"""The convolutional transform: every input capsule predicts every output capsule (eq. 5)."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.errors import ArcapsError
+from arcaps.init import glorot_uniform_
+
+
+def conv_votes(
+    capsules: Float[Tensor, "batch height width inp in_dim"],
+    weight: Float[Tensor, "inp kernel_height kernel_width in_dim out dim"],
+    bias: Float[Tensor, "inp out dim"] | None = None,
+    *,
+    stride: int = 1,
+    padding: tuple[int, int] = (0, 0),
+) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+    """For every pair (m, n) of channels, `s~[n, m] = Conv(u[m])` with a kernel of its own (eq. 5).
+
+    It is a convolution with one group per input channel, computed as one batched matrix product of patches and kernels.
+    """
+    kernel_height, kernel_width = weight.shape[1:3]
+    padded = F.pad(capsules, (0, 0, 0, 0, padding[1], padding[1], padding[0], padding[0]))
+    windows = padded.unfold(1, kernel_height, stride).unfold(2, kernel_width, stride)
+    patches = rearrange(windows, "b h w m d i j -> m (b h w) (i j d)")
+    kernels = rearrange(weight, "m i j d n e -> m (i j d) (n e)")
+    if bias is None:
+        products = torch.bmm(patches, kernels)
+    else:
+        products = torch.baddbmm(rearrange(bias, "m n e -> m 1 (n e)"), patches, kernels)
+    height, width = windows.shape[1:3]
+    return rearrange(products, "m (b h w) (n e) -> b h w n m e", h=height, w=width, n=weight.shape[-2])
+
+
+class ConvVotes(nn.Module):
+    """The convolutional transform as a layer: one kernel and bias per (input channel, output channel) pair.
+
+    The output has the size `ceil(size / stride)` with `padding="same"` (an odd kernel), and that of a valid
+    convolution with `padding="valid"`.
+
+    | paper            | here                                                                     |
+    |------------------|--------------------------------------------------------------------------|
+    | m, N^(l-1)       | input channel, `in_caps`                                                 |
+    | n, N^l           | output channel, `out_caps`                                               |
+    | D^(l-1), D^l     | `in_dim`, `out_dim`                                                      |
+    | s~^(l,n)_(w,h,:,m) | `votes[batch, h, w, n, m]`                                             |
+    """
+
+    def __init__(
+        self,
+        in_caps: int,
+        in_dim: int,
+        out_caps: int,
+        out_dim: int,
+        *,
+        kernel: int | tuple[int, int] = 3,
+        stride: int = 1,
+        padding: str = "same",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.in_caps, self.in_dim, self.out_caps, self.out_dim = in_caps, in_dim, out_caps, out_dim
+        self.kernel = (kernel, kernel) if isinstance(kernel, int) else kernel
+        self.stride = stride
+        if padding not in ("same", "valid"):
+            raise ArcapsError(f"unknown padding {padding!r}: there are same, valid")
+        if padding == "same" and not all(side % 2 for side in self.kernel):
+            raise ArcapsError(
+                f"kernel {self.kernel[0]}x{self.kernel[1]} has no middle: give odd sides, or padding='valid'"
+            )
+        self.padding = (self.kernel[0] // 2, self.kernel[1] // 2) if padding == "same" else (0, 0)
+        self.weight = nn.Parameter(torch.empty(in_caps, *self.kernel, in_dim, out_caps, out_dim))
+        self.bias = nn.Parameter(torch.empty(in_caps, out_caps, out_dim)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform for each pair's own kernel, zero biases."""
+        area = self.kernel[0] * self.kernel[1]
+        glorot_uniform_(self.weight, area * self.in_dim, area * self.out_dim)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(
+        self, capsules: Float[Tensor, "batch height width inp in_dim"]
+    ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+        if capsules.shape[-2:] != (self.in_caps, self.in_dim):
+            raise ArcapsError(
+                f"expected capsules (batch, height, width, {self.in_caps}, {self.in_dim}), got {tuple(capsules.shape)}"
+            )
+        return conv_votes(capsules, self.weight, self.bias, stride=self.stride, padding=self.padding)
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether the output capsules have the shape of the input capsules, so that the two can be added."""
+        same_size = self.stride == 1 and self.padding == (self.kernel[0] // 2, self.kernel[1] // 2)
+        return same_size and (self.in_caps, self.in_dim) == (self.out_caps, self.out_dim)
+
+    def extra_repr(self) -> str:
+        kernel = "x".join(map(str, self.kernel))
+        return f"{self.in_caps}x{self.in_dim} -> {self.out_caps}x{self.out_dim}, {kernel}/{self.stride}"

@@ -1,0 +1,83 @@
+"""The command line as a user meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arcaps import create_model
+from arcaps.cli import main
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["arcaps", *arguments])
+    main()
+
+
+@pytest.mark.parametrize("arguments", [[], ["info"]])
+def test_help_needs_no_torch(arguments: list[str]) -> None:
+    code = f"import sys; sys.argv = ['arcaps', *{arguments}, '--help']\nimport arcaps.cli\n"
+    code += "try:\n    arcaps.cli.main()\nexcept SystemExit as end:\n    assert not end.code\n"
+    code += "assert 'torch' not in sys.modules and 'numpy' not in sys.modules, 'slow imports'"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "usage: arcaps" in result.stdout
+
+
+def test_python_dash_m() -> None:
+    result = subprocess.run([sys.executable, "-m", "arcaps", "--help"], capture_output=True, text=True, check=True)
+    assert "info" in result.stdout
+
+
+def test_info_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run(monkeypatch, "info", "ar_capsnet")
+    narrow = capsys.readouterr().out
+    assert "5,312,528 trainable, 5,312,784 with BatchNorm statistics" in narrow
+    assert "7x7x8x32" in narrow
+    assert "…" not in narrow
+    monkeypatch.setenv("COLUMNS", "160")
+    run(monkeypatch, "info", "ar_capsnet")
+    assert "ConvCaps(8x16 -> 8x32, 3x3/2, attention, capsule, dropout 0.5)" in capsys.readouterr().out
+
+
+def test_info_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--image-size 32 32 --channels 3 --classes 7 --layers 4 --dim 16 --batch-size 50 --json"
+    run(monkeypatch, "info", "ar_capsnet", *options.split())
+    found = json.loads(capsys.readouterr().out)
+    assert found["batch_size"] == 50
+    assert found["config"]["image_size"] == [32, 32]
+    assert [found["config"][name] for name in ("channels", "classes", "layers", "dim")] == [3, 7, 4, 16]
+    assert found["layers"][-2]["output_shape"] == [50, 7, 16]
+
+
+def test_info_of_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = str(tmp_path / "model.safetensors")
+    create_model("ar_capsnet", image_size=12, caps=3, dim=4, classes=5).save(path)
+    run(monkeypatch, "info", path, "--json")
+    assert json.loads(capsys.readouterr().out)["config"]["classes"] == 5
+    with pytest.raises(SystemExit, match="says itself what it is: leave out --layers"):
+        run(monkeypatch, "info", path, "--layers", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ar_capnet"], "arcaps: unknown model 'ar_capnet': did you mean 'ar_capsnet'"),
+        (["capsule_net", "--layers", "2"], "arcaps: model 'capsule_net' has no option 'layers'"),
+        (
+            ["ar_capsnet", "--image-size", "5", "5"],
+            "arcaps: image_size 5x5 is too small for 2 strided layers: give at least 8x8",
+        ),
+        (["ar_capsnet", "--routing", "dynamic(iters=2)"], "arcaps: routing 'dynamic' has no option 'iters'"),
+        (["ar_capsnet", "--batch-size", "0"], "arcaps: batch_size is 0: give at least 1"),
+        (["none.safetensors"], "arcaps: none.safetensors: No such file or directory"),
+    ],
+)
+def test_mistakes_end_with_one_line(monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, "info", *arguments)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,79 @@
+"""What the documents say is so."""
+
+import contextlib
+import importlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from arcaps import Routing
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def python_blocks(name: str) -> list[str]:
+    """The Python samples of a document."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_opens_with_a_sample_of_twelve_lines_that_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample = python_blocks("README.md")[0]
+    assert len(sample.splitlines()) == 12
+    said = re.findall(r"print.*# ([^:\n]+)", sample)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(sample, {})
+    assert len(said) == 5
+    assert printed.getvalue().splitlines() == said
+
+
+@pytest.mark.parametrize("sample", [*python_blocks("README.md")[1:], *python_blocks("CONTRIBUTING.md")])
+def test_the_other_samples_run(sample: str) -> None:
+    before = dict(Routing.known)
+    try:
+        exec(sample, {"__name__": "sample"})
+    finally:
+        Routing.known.clear()
+        Routing.known.update(before)
+
+
+def test_the_tree_in_the_readme_is_the_tree() -> None:
+    tree = README.split("```")[3]
+    folders: list[str] = []
+    named = set()
+    for line in tree.strip().splitlines():
+        path = line.split()[0]
+        depth = (len(line) - len(line.lstrip())) // 2
+        folders = folders[:depth]
+        named.add(Path(*folders, path))
+        if path.endswith("/"):
+            folders.append(path)
+    for path in named:
+        assert (ROOT / path).exists(), path
+    code = {path.relative_to(ROOT) for path in (ROOT / "arcaps").rglob("*.py") if not path.name.startswith("__")}
+    assert code <= named, code - named
+
+
+def test_every_name_in_the_paper_table_exists() -> None:
+    names = set(re.findall(r"`(arcaps(?:\.\w+)+)", (ROOT / "docs/paper.md").read_text()))
+    assert len(names) > 25
+    for name in names:
+        found = importlib.import_module("arcaps")
+        for part in name.split(".")[1:]:
+            if not hasattr(found, part):
+                importlib.import_module(f"{found.__name__}.{part}")
+            found = getattr(found, part)
+
+
+def test_every_equation_stands_in_the_paper_table() -> None:
+    rows = "\n".join(re.findall(r"^\| eqs?\. .*$", (ROOT / "docs/paper.md").read_text(), re.MULTILINE))
+    found = {int(number) for number in re.findall(r"\| eq\. (\d+)", rows)}
+    for first, last in re.findall(r"\| eqs\. (\d+) to (\d+)", rows):
+        found |= set(range(int(first), int(last) + 1))
+    assert found == set(range(1, 16))
