@@ -4,8 +4,8 @@ from .activation import Activation as Activation
 from .activation import CapsuleActivation as CapsuleActivation
 from .activation import Squash as Squash
 from .activation import SquashVariant as SquashVariant
+from .costs import info as info
 from .errors import ArcapsError as ArcapsError
-from .info import info as info
 from .layers import ClassCaps as ClassCaps
 from .layers import ConvCaps as ConvCaps
 from .layers import Decoder as Decoder

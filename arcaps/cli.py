@@ -9,7 +9,7 @@ import tyro
 from arcaps.errors import ArcapsError
 
 if TYPE_CHECKING:
-    from arcaps.info import ModelInfo
+    from arcaps.costs import ModelInfo
 
 app = tyro.extras.SubcommandApp()
 Flag = tyro.conf.FlagCreatePairsOff[bool]
@@ -60,7 +60,7 @@ def info(
     """
     import torch
 
-    from arcaps.info import info as measure
+    from arcaps.costs import info as measure
     from arcaps.models import create_model, load
 
     if model.endswith(".safetensors"):

@@ -114,7 +114,7 @@ class ConvCaps(nn.Module):
         capsules: Float[Tensor, "batch height width inp in_dim"],
         *,
         return_coefficients: bool = False,
-    ) -> Float[Tensor, "batch *new_size out dim"] | tuple[Tensor, Tensor]:
+    ) -> Float[Tensor, "batch new_height new_width out dim"] | tuple[Tensor, Tensor]:
         """The output capsules; with `return_coefficients` also the coefficients `(..., out_caps, in_caps)`."""
         votes = self.votes(self.dropout(capsules))
         routed, coefficients = self.routing(votes)
@@ -192,7 +192,9 @@ class ClassCaps(ConvCaps):
 class Decoder(nn.Module):
     """Class capsules back to an image: dense layers with ReLU, the last one with a sigmoid (section 3.5).
 
-    Decoder(10, 32, (1, 28, 28))(capsules)      # (batch, 10, 32) -> (batch, 1, 28, 28)
+    All capsules but one should be zero: see `keep_one`.
+
+        Decoder(10, 32, (1, 28, 28))(capsules)      # (batch, 10, 32) -> (batch, 1, 28, 28)
     """
 
     def __init__(

@@ -54,8 +54,8 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
         named.add(Path(*folders, path))
         if path.endswith("/"):
             folders.append(path)
-    for path in named:
-        assert (ROOT / path).exists(), path
+    for place in named:
+        assert (ROOT / place).exists(), place
     code = {path.relative_to(ROOT) for path in (ROOT / "arcaps").rglob("*.py") if not path.name.startswith("__")}
     assert code <= named, code - named
 

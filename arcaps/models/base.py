@@ -87,7 +87,11 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
             raise ArcapsError(f"image_size {size} is too small for {reason}: give at least {smallest}x{smallest}")
 
     def check_images(self, images: Tensor) -> None:
-        """Refuse images of another shape than the model's."""
+        """Refuse images of another shape than the model's, and stored bytes."""
+        if not images.is_floating_point():
+            raise ArcapsError(
+                f"{self.name} takes images as floats, got {images.dtype}: give model.preprocessing(images)"
+            )
         expected = (self.channels, *self.image_size)
         if images.ndim != 4 or tuple(images.shape[1:]) != expected:
             wanted = ", ".join(map(str, expected))

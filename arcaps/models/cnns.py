@@ -86,7 +86,7 @@ class ResidualBlock(nn.Module):
 class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
     """A modern small CNN: residual, with BatchNorm and global pooling, about as large as AR CapsNet.
 
-    5.38 million parameters on MNIST. Each stage halves the image with a strided convolution; a residual block follows.
+    5.4 million parameters on MNIST. Each stage halves the image with a strided convolution; a residual block follows.
     """
 
     def __init__(

@@ -150,23 +150,28 @@ def peak_of_training_step(model: Classifier, images: Tensor, labels: Tensor) -> 
     return memory.peak
 
 
+def better_strides(model: ARCapsNet) -> str:
+    """The advice that brings the class layer down to 8x8 positions, or as near as the image's shorter side allows."""
+    layers, now = len(model.config["strides"]), model.config["strides"].count(2)
+    strided = now
+    while -(-max(model.image_size) // 2 ** (strided + 1)) > 8 and min(model.image_size) >= 2 ** (strided + 3):
+        strided += 1
+    if strided == now:
+        return "give smaller images"
+    strides = (2,) * strided + (1,) * (layers - strided)
+    return f"stride more layers, layers={len(strides)} with strides={strides}"
+
+
 def warnings_for(model: Classifier, layers: list[LayerInfo]) -> list[str]:
     """What an experienced user would remark, with the setting to change."""
     total = sum(row.parameters for row in layers)
     share = {row.name: row.parameters / total for row in layers}
     found = []
     if isinstance(model, ARCapsNet) and share["class_caps"] > 0.5 and prod(model.class_caps.in_size) > 100:
-        strides = list(model.config["strides"])
-        while -(-max(model.image_size) // 2 ** (1 + strides.count(2))) > 8:
-            strides = (
-                [2, *strides]
-                if 1 not in strides
-                else [*strides[: strides.index(1)], 2, *strides[strides.index(1) + 1 :]]
-            )
         sees = "x".join(map(str, model.class_caps.in_size))
         found.append(
             f"the class layer holds {share['class_caps']:.0%} of the parameters, because it sees {sees} positions: "
-            f"stride more layers, layers={len(strides)} with strides={tuple(strides)}"
+            + better_strides(model)
         )
     if share.get("decoder", 0) > 0.5:
         found.append(f"the decoder holds {share['decoder']:.0%} of the parameters: decoder=False leaves it out")

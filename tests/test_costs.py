@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from arcaps import create_model, info
-from arcaps.info import LiveMemory, ModelInfo
+from arcaps.costs import LiveMemory, ModelInfo
 
 
 def test_ar_capsnet_on_mnist_by_hand() -> None:
@@ -69,7 +69,7 @@ def test_live_memory_counts_what_is_alive() -> None:
 def test_a_class_layer_that_dominates_gets_a_warning_that_helps() -> None:
     def found(**options: object) -> ModelInfo:
         with torch.device("meta"):
-            return info(create_model("ar_capsnet", image_size=(128, 96), channels=3, decoder=False, **options))
+            return info(create_model("ar_capsnet", **{"image_size": (128, 96), "decoder": False, **options}))
 
     before = found()
     assert before.warnings == [
@@ -80,6 +80,8 @@ def test_a_class_layer_that_dominates_gets_a_warning_that_helps() -> None:
     assert after.warnings == []
     assert after.trainable_parameters < before.trainable_parameters / 8
     assert "layers=5 with strides=(2, 2, 2, 1, 1)" in found(layers=5).warnings[0]
+    assert "layers=2 with strides=(2, 2)" in found(image_size=(17, 300)).warnings[0]
+    assert "give smaller images" in found(image_size=(17, 300), layers=2, strides=(2, 2)).warnings[0]
 
 
 def test_a_decoder_that_dominates_gets_a_warning() -> None:
