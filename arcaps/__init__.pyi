@@ -5,6 +5,14 @@ from .activation import CapsuleActivation as CapsuleActivation
 from .activation import Squash as Squash
 from .activation import SquashVariant as SquashVariant
 from .costs import info as info
+from .data import Augmentation as Augmentation
+from .data import Data as Data
+from .data import Dataset as Dataset
+from .data import Loader as Loader
+from .data import contact_sheet as contact_sheet
+from .data import load_data as load_data
+from .data import load_folder as load_folder
+from .data import warp as warp
 from .errors import ArcapsError as ArcapsError
 from .layers import ClassCaps as ClassCaps
 from .layers import ConvCaps as ConvCaps

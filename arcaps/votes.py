@@ -77,9 +77,9 @@ class ConvVotes(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot uniform for each pair's own kernel, zero biases."""
+        """Glorot uniform for the kernels from one input channel to all output channels, zero biases."""
         area = self.kernel[0] * self.kernel[1]
-        glorot_uniform_(self.weight, area * self.in_dim, area * self.out_dim)
+        glorot_uniform_(self.weight, area * self.in_dim, area * self.out_caps * self.out_dim)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from arcaps import create_model
 from arcaps.cli import main
@@ -81,3 +82,42 @@ def test_mistakes_end_with_one_line(monkeypatch: pytest.MonkeyPatch, arguments: 
         run(monkeypatch, "info", *arguments)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+def test_data_list(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    run(monkeypatch, "data", "list", "--data-dir", str(tmp_path))
+    printed = capsys.readouterr().out
+    assert f"data directory: {tmp_path}" in printed
+    for name in ("digits", "affNIST (regenerated)", "mnist", "fashion-mnist", "cifar10", "not fetched yet"):
+        assert name in printed
+
+
+def test_data_fetch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run(monkeypatch, "data", "fetch", "digits")
+    assert capsys.readouterr().out == "digits: in the package\n"
+    with pytest.raises(SystemExit, match="unknown data set 'mnits': did you mean 'mnist'"):
+        run(monkeypatch, "data", "fetch", "digits", "mnits")
+
+
+def test_data_show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.png"
+    run(
+        monkeypatch,
+        "data",
+        "show",
+        "digits",
+        "--out",
+        str(sheet),
+        "--part",
+        "test",
+        "--rotation",
+        "20",
+        "--count",
+        "12",
+    )
+    assert capsys.readouterr().out == f"{sheet}: 12 of 1,000 images of digits, test\n"
+    with Image.open(sheet) as image:
+        assert image.size[0] > 400
+    with pytest.raises(SystemExit, match="digits has no validation part: there are train, test"):
+        run(monkeypatch, "data", "show", "digits", "--part", "validation")

@@ -53,7 +53,7 @@ def test_weights_start_as_glorot_uniform_and_biases_at_zero() -> None:
             assert not parameter.any(), name
     layer = model.conv_caps[0]
     assert isinstance(layer, ConvCaps)
-    bound = (6 / (9 * 16 + 9 * 32)) ** 0.5
+    bound = (6 / (9 * 16 + 9 * 8 * 32)) ** 0.5
     assert layer.votes.weight.abs().max() <= bound
     assert layer.votes.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.01)
 

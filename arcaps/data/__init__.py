@@ -1,0 +1,21 @@
+"""Data: one uint8 tensor a data set, batches by indexing, one batched warp."""
+
+from arcaps.data.catalogue import load_data
+from arcaps.data.dataset import Data, Dataset
+from arcaps.data.folder import load_folder
+from arcaps.data.loader import Batch, Loader
+from arcaps.data.sheet import contact_sheet
+from arcaps.data.warp import Augmentation, Transform, warp
+
+__all__ = [
+    "Augmentation",
+    "Batch",
+    "Data",
+    "Dataset",
+    "Loader",
+    "Transform",
+    "contact_sheet",
+    "load_data",
+    "load_folder",
+    "warp",
+]

@@ -1,0 +1,60 @@
+"""Contact sheets: images with their labels, before and after augmentation."""
+
+import torch
+from einops import rearrange
+from PIL import Image, ImageDraw, ImageFont
+
+from arcaps.data.dataset import Dataset
+from arcaps.data.warp import Augmentation
+
+GAP = 6
+TEXT = 13
+
+
+def contact_sheet(
+    dataset: Dataset,
+    *,
+    count: int = 60,
+    columns: int = 12,
+    augmentation: Augmentation | None = None,
+    seed: int = 0,
+) -> Image.Image:
+    """A picture of `count` images, drawn at random and in the order of their classes, each above its label.
+
+    With an `augmentation`, each image stands to the left of what the augmentation made of it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(dataset), generator=generator)[:count]
+    chosen = chosen[dataset.labels[chosen].sort(stable=True).indices]
+    shown = [dataset.images[chosen]]
+    if augmentation is not None:
+        shown.append(augmentation(shown[0].float(), generator).round().clamp(0, 255).to(torch.uint8))
+        columns = max(1, columns // 2)
+    tiles = rearrange(torch.stack(shown), "k n c h w -> n h (k w) c").expand(-1, -1, -1, 3).numpy()
+
+    height, width = tiles.shape[1:3]
+    zoom = -(-56 // height)
+    height, width = zoom * height, zoom * width
+    rows = -(-len(tiles) // columns)
+    sheet = Image.new(
+        "RGB", (GAP + columns * (width + GAP), 2 * GAP + 2 * TEXT + rows * (height + TEXT + 2 * GAP)), "white"
+    )
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(TEXT - 2)
+    title = f"{dataset.name}: {len(tiles)} of {len(dataset):,}"
+    draw.text((GAP, GAP), title if augmentation is None else f"{title}; right: augmented", "black", font)
+    for place, tile in enumerate(tiles):
+        x = GAP + place % columns * (width + GAP)
+        y = 2 * GAP + TEXT + place // columns * (height + TEXT + 2 * GAP)
+        sheet.paste(Image.fromarray(tile.copy()).resize((width, height), Image.Resampling.NEAREST), (x, y))
+        draw.text(
+            (x, y + height + 1), shorten(dataset.class_names[dataset.labels[chosen[place]]], width, font), "black", font
+        )
+    return sheet
+
+
+def shorten(text: str, width: int, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont") -> str:
+    """As much of the text as fits into so many pixels."""
+    while font.getlength(text) > width and len(text) > 1:
+        text = text[:-2] + "."
+    return text

