@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup test lint format clean
+.PHONY: help setup demo test lint format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -13,6 +13,10 @@ help:  ## list the targets
 	touch $@
 
 setup: .venv/ready  ## make the virtual environment .venv with everything in it
+
+demo: .venv/ready  ## train AR CapsNet on the embedded digits, and write a report with figures
+	$(BIN)/arcaps train digits
+	@echo "the commands above are in .venv/bin: run  . .venv/bin/activate  first"
 
 test: lint  ## run all checks: ruff, mypy, pytest
 	$(BIN)/pytest -n auto

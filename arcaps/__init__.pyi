@@ -33,6 +33,10 @@ from .routing import AttentionRouting as AttentionRouting
 from .routing import DynamicRouting as DynamicRouting
 from .routing import QueryKeyRouting as QueryKeyRouting
 from .routing import Routing as Routing
+from .training import Recipe as Recipe
+from .training import Run as Run
+from .training import evaluate as evaluate
+from .training import train as train
 from .votes import ConvVotes as ConvVotes
 
 __version__: str

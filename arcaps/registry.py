@@ -33,10 +33,15 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     raise ArcapsError(f"cannot read {spec!r}: write a name, or a name with options such as 'dynamic(iterations=5)'")
 
 
+def option_names(cls: type) -> list[str]:
+    """The options of a class: the keyword-only arguments of its constructor."""
+    parameters = inspect.signature(cls).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
 def check_options(kind: str, name: str, cls: type, options: dict[str, Any]) -> None:
     """Refuse options that the constructor of `cls` does not take, and name those it does."""
-    parameters = inspect.signature(cls).parameters.values()
-    known = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    known = option_names(cls)
     for option in options:
         if option not in known:
             near = get_close_matches(option, known, n=1)

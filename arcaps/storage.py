@@ -16,14 +16,8 @@ FORMAT = 1
 """The layout of the metadata. Raised when an older arcaps could not read what this one writes."""
 
 
-def write_file(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write all of it or nothing: a temporary file beside `path`, flushed to the disk, takes its name at the end."""
-    path = Path(path)
-    described = {"arcaps_format": FORMAT, **metadata}
-    content = save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-        metadata={key: json.dumps(value) for key, value in described.items()},
-    )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -33,6 +27,16 @@ def write_file(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], meta
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_file(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write tensors, and metadata of plain values, whole or not at all."""
+    described = {"arcaps_format": FORMAT, **metadata}
+    content = save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+        metadata={key: json.dumps(value) for key, value in described.items()},
+    )
+    write_whole(Path(path), content)
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:

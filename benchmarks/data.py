@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 import arcaps
+from arcaps.data import Batch
 
 
 def median_ms(act: Callable[[], object], repetitions: int) -> float:
@@ -19,7 +20,7 @@ def median_ms(act: Callable[[], object], repetitions: int) -> float:
     return statistics.median(times[1:])
 
 
-def endless(loader: arcaps.Loader) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def endless(loader: arcaps.Loader) -> Iterator[Batch]:
     """Batches without end."""
     while True:
         yield from loader
@@ -34,7 +35,7 @@ def main() -> None:
     augmented = endless(arcaps.Loader(train, 100, augmentation=augmentation))
     model = arcaps.create_model("ar_capsnet")
     optimiser = torch.optim.RMSprop(model.parameters(), lr=1e-3, alpha=0.9)
-    images, labels = next(plain)
+    images, labels, _ = next(plain)
 
     def step() -> None:
         optimiser.zero_grad()

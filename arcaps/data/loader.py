@@ -18,6 +18,8 @@ class Batch(NamedTuple):
 
     images: Float[Tensor, "batch channels height width"]
     labels: Int[Tensor, " batch"]
+    total: int
+    """Images in the batch of all processes together."""
 
 
 class Loader:
@@ -71,7 +73,7 @@ class Loader:
         if self.augmentation is not None:
             transform = self.augmentation.sample(len(indices), self.dataset.image_size, self.generator)
             images = warp(images, transform.take(own), border=self.augmentation.border)
-        return Batch(images, self.dataset.labels[indices[own]])
+        return Batch(images, self.dataset.labels[indices[own]], len(indices))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Where the loader is: its position, its order, its random generator. Tensors only."""

@@ -1,9 +1,37 @@
 """Building blocks of the convolutional parts."""
 
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
 
 from arcaps.init import start_plain_layers
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """BatchNorm as in Keras, over the images of all processes: what is learned does not depend on their number."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=1e-3, momentum=0.01)
+
+    def forward(
+        self, input: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        if not (self.training and dist.is_available() and dist.is_initialized()):
+            return super().forward(input)
+        count = all_reduce(input.new_tensor(input.numel() / input.shape[1]))
+        mean = all_reduce(input.sum((0, 2, 3))) / count
+        centred = input - mean.view(1, -1, 1, 1)
+        variance = all_reduce(centred.square().sum((0, 2, 3))) / count
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        self.num_batches_tracked += 1
+        self.running_mean.lerp_(mean.detach(), self.momentum)
+        self.running_var.lerp_((variance * count / (count - 1)).detach(), self.momentum)
+        scale = self.weight * (variance + self.eps).rsqrt()
+        return centred * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
 
 
 class ConvBlock(nn.Module):
@@ -22,7 +50,7 @@ class ConvBlock(nn.Module):
         super().__init__()
         padding = kernel // 2 if padding is None else padding
         self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride=stride, padding=padding)
-        self.norm = nn.BatchNorm2d(out_channels, eps=1e-3, momentum=0.01) if norm else None
+        self.norm = BatchNorm(out_channels) if norm else None
         start_plain_layers(self.conv)
 
     def forward(

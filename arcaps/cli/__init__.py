@@ -1,0 +1,35 @@
+"""The command line: one function per command. Each imports torch inside, so that help comes at once."""
+
+import os
+import sys
+
+import tyro
+
+from arcaps.cli import data, model, training
+from arcaps.errors import ArcapsError
+
+app = tyro.extras.SubcommandApp()
+app.command(training.train)
+app.command(training.recipes)
+app.command(training.evaluate)
+app.command(training.predict)
+app.command(training.ensemble)
+app.command(training.sweep)
+app.command(model.info)
+data_app = tyro.extras.SubcommandApp()
+data_app.command(name="list")(data.list_data)
+data_app.command(name="fetch")(data.fetch_data)
+data_app.command(name="show")(data.show_data)
+app.command(data_app, name="data", help="List, fetch and look at data sets.")
+
+
+def main() -> None:
+    """Run the command line. A user's mistake ends with one line, not a traceback."""
+    try:
+        app.cli(prog="arcaps", description="Capsule networks, exact and fast.")
+    except ArcapsError as error:
+        sys.exit(f"arcaps: {error}")
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        sys.exit(f"arcaps: {error.filename}: {error.strerror}" if error.filename else f"arcaps: {error}")

@@ -1,0 +1,79 @@
+"""`arcaps info`."""
+
+import json as jsonlib
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from arcaps.cli.options import Flag, ModelOptions
+from arcaps.errors import ArcapsError
+
+if TYPE_CHECKING:
+    from arcaps.costs import ModelInfo
+
+
+def info(
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
+    architecture: tyro.conf.OmitArgPrefixes[ModelOptions],
+    *,
+    batch_size: int = 100,
+    json: Flag = False,
+) -> None:
+    """Show what a model costs: per layer and in total, its shapes, parameters, multiply-adds and memory.
+
+    Args:
+        model: ar_capsnet, capsule_net, conv_net, strong_conv_net, or a saved .safetensors file.
+        architecture: What is not given is the model's own default.
+        batch_size: Images in a training step, for the memory.
+        json: Print JSON instead of a table.
+    """
+    import torch
+
+    from arcaps.costs import info as measure
+    from arcaps.models import create_model, load
+
+    if model.endswith(".safetensors"):
+        if architecture:
+            option = next(iter(architecture)).replace("_", "-")
+            raise ArcapsError(f"{model} says itself what it is: leave out --{option}")
+        found = load(model)
+    else:
+        with torch.device("meta"):
+            found = create_model(model, **architecture)
+    result = measure(found, batch_size=batch_size)
+    if json:
+        print(jsonlib.dumps(result.as_dict(), indent=2))
+    else:
+        print_table(result)
+
+
+def print_table(result: "ModelInfo") -> None:
+    """A model's costs, for people. A narrow terminal goes without the layers' signatures."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    wide = console.width >= 140
+    table = Table(title=f"{result.model}, batch of {result.batch_size}, float32", title_justify="left")
+    for heading in ("layer", "what it is") if wide else ("layer",):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("output", "parameters", "multiply-adds\nper image", "activations\nkept, MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in result.layers:
+        names = (row.name, row.layer) if wide else (row.name,)
+        shape = "x".join(map(str, row.output_shape[1:]))
+        numbers = (f"{row.parameters:,}", f"{row.multiply_adds:,}", f"{row.activation_bytes / 1e6:,.1f}")
+        table.add_row(*names, shape, *numbers)
+    console.print(table)
+    lines = {
+        "parameters": f"{result.trainable_parameters:,} trainable, "
+        f"{result.parameters_with_statistics:,} with BatchNorm statistics",
+        "multiply-adds": f"{result.multiply_adds / 1e6:,.1f} M per image forward, "
+        "about three times as many in training",
+        "memory": f"{result.peak_training_bytes / 1e6:,.0f} MB of tensors at the peak of a training step with RMSprop",
+        "": "(the process itself takes some 350 MB more, and the allocator may hold a third more than is used)",
+    }
+    for label, value in lines.items():
+        console.print(f"{label:14}{value}", highlight=False, soft_wrap=True)
+    for warning in result.warnings:
+        console.print(f"[yellow]{'warning':14}[/yellow]{warning}", highlight=False, soft_wrap=True)

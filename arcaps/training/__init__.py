@@ -1,0 +1,9 @@
+"""Training: recipes, the loop, run folders, evaluation."""
+
+from arcaps.training.api import train
+from arcaps.training.evaluate import Evaluation, evaluate
+from arcaps.training.loop import Stopped
+from arcaps.training.recipes import RECIPES, Recipe, find_recipe
+from arcaps.training.run import Run
+
+__all__ = ["RECIPES", "Evaluation", "Recipe", "Run", "Stopped", "evaluate", "find_recipe", "train"]

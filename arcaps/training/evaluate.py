@@ -1,0 +1,119 @@
+"""How good a model is on a data set."""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arcaps.data import Dataset
+from arcaps.errors import ArcapsError
+from arcaps.models import Classifier
+from arcaps.training.distributed import Processes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The outcome of a test."""
+
+    data: str
+    class_names: tuple[str, ...]
+    confusion: Int[Tensor, "classes classes"]
+    """How many images of each class (row) were taken for each class (column)."""
+
+    @property
+    def count(self) -> int:
+        """The number of images."""
+        return int(self.confusion.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """The part that was right."""
+        return float(self.confusion.diagonal().sum() / self.confusion.sum())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the accuracy lies with 95 % confidence (Wilson)."""
+        n, p, z = self.count, self.accuracy, 1.959964
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+        return middle - half, middle + half
+
+    @property
+    def per_class(self) -> dict[str, float]:
+        """The part of each class that was right."""
+        right = self.confusion.diagonal() / self.confusion.sum(1).clamp_min(1)
+        return dict(zip(self.class_names, right.tolist(), strict=True))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "data": self.data,
+            "count": self.count,
+            "accuracy": self.accuracy,
+            "interval_95": self.interval,
+            "per_class": self.per_class,
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """The number format of that name; "auto" is bfloat16 where the hardware has it, else float32."""
+    if name == "auto":
+        has_it = torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
+        return torch.bfloat16 if has_it else torch.float32
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if name not in known:
+        raise ArcapsError(f"unknown precision {name!r}: there are auto, {', '.join(known)}")
+    return known[name]
+
+
+@torch.no_grad()
+def class_scores(
+    model: Classifier,
+    dataset: Dataset,
+    *,
+    device: torch.device | None = None,
+    precision: torch.dtype = torch.float32,
+    batch_size: int = 250,
+) -> Float[Tensor, "count classes"]:
+    """The model's scores for every image."""
+    if (dataset.channels, *dataset.image_size) != (model.channels, *model.image_size):
+        wanted = "x".join(map(str, (model.channels, *model.image_size)))
+        given = "x".join(map(str, (dataset.channels, *dataset.image_size)))
+        raise ArcapsError(f"the model takes images of {wanted}, {dataset.name} has {given}")
+    device = device or next(model.parameters()).device
+    training = model.training
+    model.eval()
+    scores = []
+    for pixels in dataset.images.split(batch_size):
+        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+            scores.append(model(model.preprocessing(pixels.to(device))).scores.float().cpu())
+    model.train(training)
+    return torch.cat(scores)
+
+
+def evaluate(
+    model: Classifier,
+    dataset: Dataset,
+    *,
+    processes: Processes | None = None,
+    precision: torch.dtype = torch.float32,
+) -> Evaluation:
+    """Test a model; several processes share the images and all get the whole outcome."""
+    own = dataset
+    if processes is not None and processes.world > 1:
+        own = dataset.take(torch.arange(processes.rank, len(dataset), processes.world))
+    predicted = class_scores(model, own, precision=precision).argmax(-1)
+    return tally(own, predicted, processes)
+
+
+def tally(dataset: Dataset, predicted: Int[Tensor, " count"], processes: Processes | None = None) -> Evaluation:
+    """Count what was taken for what."""
+    classes = len(dataset.class_names)
+    confusion = (dataset.labels * classes + predicted).bincount(minlength=classes**2).view(classes, classes)
+    if processes is not None:
+        confusion = processes.sum(confusion.to(processes.device)).cpu()
+    return Evaluation(dataset.name, dataset.class_names, confusion)

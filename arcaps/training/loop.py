@@ -1,0 +1,281 @@
+"""The training loop, to be read in one sitting.
+
+An epoch is: every training image once, then the validation images, then a line in `metrics.jsonl`; the model with the
+lowest validation error is kept. After the last epoch the kept model meets the test images, once. The whole state is
+saved every few minutes and after each epoch, so that a run that was stopped goes on as if nothing had happened.
+"""
+
+import json
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from arcaps.data import Batch, Dataset, Loader
+from arcaps.errors import ArcapsError
+from arcaps.models import Classifier
+from arcaps.training.display import Display
+from arcaps.training.distributed import Processes
+from arcaps.training.evaluate import evaluate
+from arcaps.training.images import Images
+from arcaps.training.recipes import Recipe
+from arcaps.training.run import Run
+
+OPTIMISERS = {
+    "rmsprop": lambda parameters, decay: torch.optim.RMSprop(parameters, alpha=0.9, eps=1e-8, weight_decay=decay),
+    "adamw": lambda parameters, decay: torch.optim.AdamW(parameters, weight_decay=decay),
+    "sgd": lambda parameters, decay: torch.optim.SGD(parameters, momentum=0.9, nesterov=True, weight_decay=decay),
+}
+
+
+class Stopped(Exception):  # noqa: N818 (it is no error)
+    """The run was asked to stop, has saved its state, and can be resumed."""
+
+    def __init__(self, reason: str, run: Run, code: int) -> None:
+        super().__init__(reason)
+        self.run = run
+        self.code = code
+        """What the command line ends with: 0 when the time was over, else 128 and the signal's number."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may differ from one session of a run to the next."""
+
+    precision: torch.dtype = torch.float32
+    micro_batch: int | None = None
+    max_minutes: float | None = None
+    save_minutes: float = 5.0
+
+
+class Trainer:
+    """One run, from its first step or from where it was stopped."""
+
+    def __init__(
+        self,
+        run: Run,
+        recipe: Recipe,
+        images: Images,
+        model: Classifier,
+        processes: Processes,
+        options: Options,
+        display: Display,
+    ) -> None:
+        self.run, self.recipe, self.images, self.model = run, recipe, images, model
+        self.processes, self.options, self.display = processes, options, display
+        self.optimiser = OPTIMISERS[recipe.optimiser](model.parameters(), recipe.weight_decay)
+        self.loader = Loader(
+            images.train,
+            recipe.batch_size,
+            augmentation=recipe.augmentation,
+            preprocessing=model.preprocessing,
+            seed=recipe.seed,
+            rank=processes.rank,
+            world=processes.world,
+        )
+        last = len(images.train) % recipe.batch_size
+        if 0 < last < processes.world:
+            few = f"the last batch of each epoch has {last} images for {processes.world} processes"
+            raise ArcapsError(f"{few}: give another --batch-size")
+        self.parallel = DistributedDataParallel(self.model) if processes.world > 1 else self.model
+        torch.manual_seed(recipe.seed + processes.rank)  # the dropout of each process is its own
+        self.step = 0
+        self.epoch = 0
+        self.best: dict[str, dict[str, float]] = {}
+        self.seconds = 0.0
+        self.sums: dict[str, float] = {}
+        self.stop_requested = ""
+        self.stop_code = 0
+
+    def train(self) -> None:
+        """Train to the end, or until asked to stop."""
+        self.began = self.started = self.saved = time.monotonic()
+        with self.listening():
+            while self.epoch < self.recipe.epochs:
+                self.train_epoch()
+                self.finish_epoch()
+                if self.epoch < self.recipe.epochs and self.must_stop():
+                    raise Stopped(self.stop_requested, self.run, self.stop_code)
+
+    def train_epoch(self) -> None:
+        """The rest of the pass over the training images that is under way."""
+        self.model.train()
+        for batch in self.loader:
+            self.take_step(batch)
+            self.display.step(self)
+            if self.must_stop():
+                self.save()
+                raise Stopped(self.stop_requested, self.run, self.stop_code)
+            if time.monotonic() - self.saved > 60 * self.options.save_minutes:
+                self.save()
+
+    def take_step(self, batch: Batch) -> None:
+        """One change of the weights, by the gradient of the mean loss over the global batch."""
+        rate = self.recipe.rate(self.step, len(self.loader))
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.zero_grad()
+        size = self.options.micro_batch or len(batch.labels)
+        parts = list(zip(batch.images.split(size), batch.labels.split(size), strict=True))
+        for number, (images, labels) in enumerate(parts, start=1):
+            images, labels = images.to(self.processes.device), labels.to(self.processes.device)
+            wait = number < len(parts) and isinstance(self.parallel, DistributedDataParallel)
+            with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
+                with torch.autocast(
+                    self.processes.device.type, self.options.precision, self.options.precision != torch.float32
+                ):
+                    output = self.parallel(images, labels)
+                    losses = self.model.losses(output, images, labels)
+                # gradients are averaged over the processes; this makes it the average over all images
+                share = len(labels) * self.processes.world / batch.total
+                loss = share * sum(losses.values(), torch.zeros((), device=self.processes.device))
+                loss.backward()
+            self.note(losses, len(labels))
+        self.check_finite(rate)
+        self.optimiser.step()
+        self.step += 1
+
+    def note(self, losses: dict[str, Tensor], count: int) -> None:
+        """Add to the sums of this epoch."""
+        for name, value in {**losses, "images": torch.ones(())}.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value.detach()) * count
+
+    def check_finite(self, rate: float) -> None:
+        """Stop before a loss that is not a number spoils the weights."""
+        if not all(map(math.isfinite, self.sums.values())):
+            states = self.run.states()
+            last = f"the last good state is {states[0]}" if states else "no state was saved yet"
+            raise ArcapsError(
+                f"the loss is not finite at step {self.step + 1} (epoch {self.epoch + 1}, learning rate {rate:.3g} of "
+                f"recipe {self.recipe.name}); {last}: start again with a lower --learning-rate"
+            )
+
+    def finish_epoch(self) -> None:
+        """Validate, write the metrics, keep the best model, save."""
+        names = list(self.sums)
+        sums = torch.tensor([self.sums[name] for name in names], dtype=torch.float64)
+        totals = dict(zip(names, self.processes.sum(sums.to(self.processes.device)).tolist(), strict=True))
+        images = totals.pop("images")
+        self.epoch += 1
+        errors = {name: self.error(dataset) for name, dataset in self.validations().items()}
+        self.seconds += time.monotonic() - self.started
+        self.started = time.monotonic()
+        line = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "rate": self.recipe.rate(self.step - 1, len(self.loader)),
+            "loss": sum(totals.values()) / images,
+            "losses": {name: value / images for name, value in totals.items()},
+            **{f"{name}_error": error for name, error in errors.items()},
+            "seconds": self.seconds,
+        }
+        self.sums = {}
+        better = [name for name, error in errors.items() if error < self.best.get(name, {"error": math.inf})["error"]]
+        for name in better:
+            self.best[name] = {"error": errors[name], "epoch": self.epoch}
+        if self.processes.first:
+            for name in better:
+                self.model.save(self.run.model_file(name))
+            with (self.run.path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+        self.display.epoch(self, line, "validation" in better)
+        self.save()
+
+    def validations(self) -> dict[str, Dataset]:
+        """The image sets that a best epoch is chosen by, the run's own first."""
+        other = self.images.test_validation
+        return {"validation": self.images.validation, **({} if other is None else {"test_validation": other})}
+
+    def error(self, dataset: Dataset) -> float:
+        """The part of the images that the model gets wrong."""
+        return 1 - evaluate(self.model, dataset, processes=self.processes, precision=self.options.precision).accuracy
+
+    def save(self) -> None:
+        """Write down everything that is needed to go on exactly from here."""
+        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {f"loader.{name}": value for name, value in self.loader.state_dict().items()}
+        for number, state in self.optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
+        random = self.processes.gather(torch.get_rng_state())
+        tensors |= {f"random.{rank}": value for rank, value in enumerate(random)}
+        if self.processes.first:
+            metrics = self.run.path / "metrics.jsonl"
+            progress = {
+                "step": self.step,
+                "epoch": self.epoch,
+                "best": self.best,
+                "seconds": self.seconds + time.monotonic() - self.started,
+                "sums": self.sums,
+                "metrics_bytes": metrics.stat().st_size if metrics.exists() else 0,
+            }
+            self.run.write_state(self.step, tensors, progress)
+        self.saved = time.monotonic()
+
+    def restore(self) -> None:
+        """Go back to the newest whole state, if there is one."""
+        found = self.run.read_state()
+        if found is None:
+            return
+        tensors, progress = found
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+        self.model.load_state_dict(part("model."))
+        self.loader.load_state_dict(part("loader."))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in part("optimiser.").items():
+            number, field = name.split(".", 1)
+            state.setdefault(int(number), {})[field] = value
+        groups = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        random = part("random.")
+        if str(self.processes.rank) in random:
+            torch.set_rng_state(random[str(self.processes.rank)])
+        self.step, self.epoch, self.best = progress["step"], progress["epoch"], progress["best"]
+        self.seconds, self.sums = progress["seconds"], progress["sums"]
+        if self.processes.first and (self.run.path / "metrics.jsonl").exists():
+            with (self.run.path / "metrics.jsonl").open("r+") as file:
+                file.truncate(progress["metrics_bytes"])
+
+    def must_stop(self) -> bool:
+        """Whether any process was asked to stop, or the time is over; all of them answer alike."""
+        minutes = (time.monotonic() - self.began) / 60
+        if self.options.max_minutes is not None and minutes > self.options.max_minutes and not self.stop_requested:
+            self.stop_requested = f"{self.options.max_minutes:g} minutes are over"
+        asked = torch.tensor(float(bool(self.stop_requested)), device=self.processes.device)
+        return bool(self.processes.sum(asked) > 0)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM ask for a stop after the step under way."""
+
+        def ask(number: int, _: FrameType | None) -> None:
+            self.stop_requested = f"stopped by {signal.Signals(number).name}"
+            self.stop_code = 128 + number
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def test_kept(trainer: Trainer) -> dict[str, Any]:
+    """The kept model on the test images: the only time they are looked at."""
+    outcomes = {}
+    for name, best in trainer.best.items():
+        model = trainer.run.model(name).to(trainer.processes.device)
+        test = evaluate(model, trainer.images.test, processes=trainer.processes, precision=trainer.options.precision)
+        outcomes[name] = {"epoch": best["epoch"], f"{name}_error": best["error"], "test": test.as_dict()}
+    chosen = outcomes.pop("validation")
+    return {**chosen, **({"chosen_as_in_the_paper": outcomes["test_validation"]} if outcomes else {})}

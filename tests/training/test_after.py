@@ -1,0 +1,158 @@
+"""What is done with trained models, from the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+import arcaps
+from arcaps import ArcapsError, Dataset, Run
+from arcaps.cli import main
+from arcaps.training import api
+from arcaps.training.evaluate import Evaluation, choose_precision, class_scores, evaluate, tally
+from arcaps.training.sweep import read_grid, run_sweep
+
+SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
+OPTIONS = "--dim 4 --caps 2 --primary-dim 4 --stem-channels 4"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two small runs that learned something."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "write_report", lambda *_: None)
+        return [
+            arcaps.train("digits", run=folder / f"run{seed}", epochs=2, seed=seed, silent=True, **SMALL).path
+            for seed in range(2)
+        ]
+
+
+@pytest.fixture
+def arcaps_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command, get what it printed."""
+
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr("sys.argv", ["arcaps", *map(str, arguments)])
+        main()
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_evaluate(runs: list[Path], arcaps_command: Any) -> None:
+    stored = Run(runs[0]).result
+    assert stored is not None
+    found = json.loads(arcaps_command("evaluate", runs[0], "--precision", "float32", "--json"))
+    assert found == stored["test"]
+    printed = arcaps_command("evaluate", runs[0])
+    assert f"digits, test: {found['accuracy']:.2%} of 1,000 right (95 % interval" in printed
+    assert len(printed.splitlines()) == 11
+    part = json.loads(arcaps_command("evaluate", runs[0], "--part", "validation", "--json"))
+    assert part["count"] == 500
+    file = runs[0] / "model.safetensors"
+    assert json.loads(arcaps_command("evaluate", file, "--data", "digits", "--json"))["accuracy"] == found["accuracy"]
+    with pytest.raises(SystemExit, match="does not say what it was tested on: give --data"):
+        arcaps_command("evaluate", file)
+
+
+def test_predict(runs: list[Path], tmp_path: Path, arcaps_command: Any) -> None:
+    test = arcaps.load_data("digits").test
+    for number in range(3):
+        Image.fromarray(test.images[number, 0].numpy()).save(tmp_path / f"{number}.png")
+    expected = class_scores(Run(runs[0]).model(), test.take(torch.arange(3)))
+    found = json.loads(arcaps_command("predict", runs[0], tmp_path, tmp_path / "1.png", "--json"))
+    assert [Path(one["file"]).name for one in found] == ["0.png", "1.png", "2.png", "1.png"]
+    for one, scores in zip(found, expected, strict=False):
+        assert list(one["scores"].values()) == pytest.approx(scores.tolist(), abs=1e-5)
+        assert one["class"] == str(int(scores.argmax()))
+    assert arcaps_command("predict", runs[0], tmp_path / "0.png").startswith(
+        f"{tmp_path / '0.png'}: {found[0]['class']}"
+    )
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    with pytest.raises(SystemExit, match=r"bad\.png cannot be read"):
+        arcaps_command("predict", runs[0], tmp_path / "bad.png")
+    with pytest.raises(SystemExit, match="is not a run folder"):
+        arcaps_command("predict", tmp_path, tmp_path / "0.png")
+
+
+def test_ensemble(runs: list[Path], arcaps_command: Any) -> None:
+    found = json.loads(arcaps_command("ensemble", *runs, "--json"))
+    test = arcaps.load_data("digits").test
+    scores = sum(class_scores(Run(run).model(), test) for run in runs)
+    assert isinstance(scores, torch.Tensor)
+    right = (scores.argmax(-1) == test.labels).float().mean().item()
+    assert found["ensemble"]["accuracy"] == pytest.approx(right)
+    assert list(found["members"]) == [str(run) for run in runs]
+    printed = arcaps_command("ensemble", *runs)
+    assert "ensemble of 2 (95 % interval" in printed
+    assert all(str(run) in printed for run in runs)
+    with pytest.raises(SystemExit, match="two runs or more"):
+        arcaps_command("ensemble", runs[0])
+
+
+def test_train_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arcaps_command: Any) -> None:
+    monkeypatch.setattr(api, "write_report", lambda *_: None)
+    place = tmp_path / "run"
+    with pytest.raises(SystemExit) as stopped:
+        arcaps_command("train", "digits", "--epochs", 1, "--run", place, "--max-minutes", 1e-6, *OPTIONS.split())
+    assert stopped.value.code == 0
+    printed = arcaps_command("train", "--resume", place)
+    assert "going on after step 1 of 90" in printed
+    assert "epoch   1/1  loss " in printed
+    assert "test accuracy " in printed
+    assert Run(place).recipe.options == {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
+    with pytest.raises(SystemExit, match="unknown recipe 'digit': did you mean 'digits'"):
+        arcaps_command("train", "digit")
+
+
+def test_recipes(arcaps_command: Any) -> None:
+    assert json.loads(arcaps_command("recipes", "--json"))["cifar10"]["epochs"] == 200
+    assert "mnist+-fast" in arcaps_command("recipes")
+
+
+def test_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arcaps_command: Any) -> None:
+    monkeypatch.setattr(api, "write_report", lambda *_: None)
+    grid = read_grid(("dim=4,8", "caps=2"))
+    assert grid == {"dim": [4, 8], "caps": [2]}
+    assert read_grid(("routing=dynamic",)) == {"routing": ["dynamic"]}
+    fixed = {"epochs": 1, "batch_size": 450, "primary_dim": 4, "stem_channels": 4}
+    results = run_sweep("digits", grid, tmp_path, silent=True, **fixed)
+    assert list(results) == ["dim=4,caps=2", "dim=8,caps=2"]
+    assert Run(tmp_path / "dim=8,caps=2").recipe.options["dim"] == 8
+    before = [(tmp_path / name / "result.json").stat().st_mtime_ns for name in results]
+    assert run_sweep("digits", grid, tmp_path, silent=True, **fixed) == results
+    assert [(tmp_path / name / "result.json").stat().st_mtime_ns for name in results] == before
+    printed = arcaps_command("sweep", "digits", "--grid", "dim=4,8", "caps=2", "--folder", tmp_path)
+    assert len(printed.splitlines()) == 2
+    with pytest.raises(ArcapsError, match="cannot read 'dim' as a part of a grid"):
+        read_grid(("dim",))
+
+
+def test_an_evaluation_by_hand() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 1, 2])
+    dataset = Dataset("six", torch.zeros(6, 1, 8, 8, dtype=torch.uint8), labels, ("a", "b", "c"))
+    found = tally(dataset, torch.tensor([0, 0, 1, 1, 2, 2]))
+    assert found.confusion.tolist() == [[2, 1, 0], [0, 1, 1], [0, 0, 1]]
+    assert found.accuracy == pytest.approx(4 / 6)
+    assert found.per_class == pytest.approx({"a": 2 / 3, "b": 1 / 2, "c": 1})
+    many = Evaluation("many", ("a",), torch.tensor([[9946, 54], [0, 0]]))
+    assert many.interval == pytest.approx((0.99296, 0.99586), abs=1e-5)  # Wilson's, for 9,946 of 10,000
+
+
+def test_a_model_of_another_size_is_refused() -> None:
+    model = arcaps.create_model("ar_capsnet", image_size=40, **SMALL)
+    with pytest.raises(ArcapsError, match="the model takes images of 1x40x40, digits, test has 1x28x28"):
+        evaluate(model, arcaps.load_data("digits").test)
+
+
+def test_precision() -> None:
+    cpu = torch.device("cpu")
+    assert choose_precision("float32", cpu) == torch.float32
+    has_it = torch.cpu._is_avx512_bf16_supported()
+    assert choose_precision("auto", cpu) == (torch.bfloat16 if has_it else torch.float32)
+    with pytest.raises(ArcapsError, match="unknown precision 'half'"):
+        choose_precision("half", cpu)

@@ -1,0 +1,57 @@
+"""Several processes train as one."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arcaps import Run
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def start(folder: Path, processes: int, die_at: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the worker in so many processes."""
+    folder.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torchrun = [
+        "torch.distributed.run",
+        f"--nproc-per-node={processes}",
+        "--master-addr=127.0.0.1",
+        f"--master-port={port}",
+    ]
+    worker = ["-m", "tests.training.worker", str(folder), str(die_at)]
+    command = [sys.executable, "-m", *torchrun, *worker]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+
+
+def seen(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("seen-*.json"))]
+
+
+def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
+    for name, processes in {"one": 1, "two": 2}.items():
+        result = start(tmp_path / name, processes)
+        assert result.returncode == 0, result.stderr
+    (alone,), (first, second) = seen(tmp_path / "one"), seen(tmp_path / "two")
+    assert len(alone["curve"]) == 20
+    assert first["curve"] == second["curve"]
+    assert first["curve"] == pytest.approx(alone["curve"], rel=1e-4)
+    assert first["digest"] == second["digest"]  # the same parameters, to the bit
+    assert first["metrics"][0]["loss"] == pytest.approx(alone["metrics"][0]["loss"], rel=1e-4)
+    assert first["metrics"][0]["validation_error"] == pytest.approx(alone["metrics"][0]["validation_error"], abs=0.005)
+    outcome = Run.open(tmp_path / "two" / "run").result
+    assert outcome is not None
+    assert outcome["test"]["count"] == 1000  # each image once, though two processes shared them
+
+
+def test_a_process_that_dies_ends_the_run_with_an_error(tmp_path: Path) -> None:
+    result = start(tmp_path / "run", 2, die_at=5)
+    assert result.returncode != 0
+    assert not seen(tmp_path / "run")

@@ -1,0 +1,286 @@
+"""A run: what it writes, and that it goes on exactly where it was stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import arcaps
+from arcaps import ArcapsError, Run
+from arcaps.data import Data, Dataset
+from arcaps.training import Stopped, api
+from arcaps.training import images as images_module
+from arcaps.training.report import write_report
+
+TINY: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 50,
+    "layers": 1,
+    "dim": 4,
+    "caps": 2,
+    "primary_dim": 4,
+    "stem_channels": 4,
+    "silent": True,
+    "device": "cpu",
+    "precision": "float32",
+}
+
+
+@pytest.fixture(autouse=True)
+def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of the embedded digits, and no report."""
+
+    def load_few(*args: Any, **kwargs: Any) -> Data:
+        train, validation, test = arcaps.load_data(*args, **kwargs)
+        assert train is not None
+        return Data(few(train), validation, few(test))
+
+    def few(dataset: Dataset) -> Dataset:
+        return dataset.take(torch.arange(0, len(dataset), 5))
+
+    monkeypatch.setattr(images_module, "load_data", load_few)
+    monkeypatch.setattr(api, "write_report", lambda *_: None)  # it takes longer than the training
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    """The last state's weights."""
+    return {name: value for name, value in load_file(run.states()[0]).items() if name.startswith("model.")}
+
+
+def assert_same_run(one: Run, other: Run) -> None:
+    """Both ended with the same weights, to the bit, and told the same story."""
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    best, same = load_file(one.model_file()), load_file(other.model_file())
+    assert all(torch.equal(best[name], same[name]) for name in best)
+    for left, right in zip(one.metrics, other.metrics, strict=True):
+        assert {**left, "seconds": 0} == {**right, "seconds": 0}
+    assert one.result == other.result
+
+
+def test_a_run_folder_holds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "write_report", write_report)
+    run = arcaps.train("digits", run=tmp_path / "run", **TINY)
+    assert {path.name for path in run.path.iterdir()} == {
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "result.json",
+        "report.md",
+        "figures",
+        *(path.name for path in run.states()),
+    }
+    assert {path.name for path in (run.path / "figures").iterdir()} == {
+        "learning_curves.png",
+        "confusion.png",
+        "mistakes.png",
+        "reconstructions.png",
+    }
+    config = run.config
+    assert config["recipe"]["epochs"] == 2
+    assert config["recipe"]["options"]["dim"] == 4
+    assert config["versions"]["arcaps"] == arcaps.__version__
+    assert config["machine"]["cores"] == os.cpu_count()
+    assert [line["epoch"] for line in run.metrics] == [1, 2]
+    assert run.metrics[-1]["step"] == 36
+    assert run.metrics[-1]["loss"] == pytest.approx(sum(run.metrics[-1]["losses"].values()))
+    best = min(run.metrics, key=lambda line: line["validation_error"])
+    assert run.result is not None
+    assert run.result["epoch"] == best["epoch"]
+    assert run.result["test"]["count"] == 200
+    report = (run.path / "report.md").read_text()
+    assert f"{run.result['test']['accuracy']:.2%} of 200 test images right" in report
+    assert run.model().class_names == list("0123456789")
+    assert len(run.states()) == 2
+
+
+def test_a_run_is_deterministic_by_its_seed(tmp_path: Path) -> None:
+    one = arcaps.train("digits", run=tmp_path / "one", **TINY)
+    same = arcaps.train("digits", run=tmp_path / "same", **TINY)
+    other = arcaps.train("digits", run=tmp_path / "other", seed=1, **TINY)
+    assert_same_run(one, same)
+    assert not torch.equal(weights(one)["model.primary.conv.weight"], weights(other)["model.primary.conv.weight"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_in_good_order_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
+    steps = []
+
+    def interrupt(self: Any, trainer: Any) -> None:
+        steps.append(trainer.step)
+        if len(steps) in (5, 18, 30):
+            signal.raise_signal(number)
+
+    monkeypatch.setattr("arcaps.training.display.Display.step", interrupt)
+    with pytest.raises(Stopped, match=f"stopped by {number.name}") as stopped:
+        arcaps.train("digits", run=tmp_path / "run", **TINY)
+    assert stopped.value.code == 128 + number
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            arcaps.train(resume=tmp_path / "run", silent=True)
+    resumed = arcaps.train(resume=tmp_path / "run", silent=True)
+    assert steps == list(range(1, 37))
+    assert_same_run(resumed, whole)
+
+
+def test_the_time_limit_stops_in_good_order(tmp_path: Path) -> None:
+    with pytest.raises(Stopped, match="minutes are over") as stopped:
+        arcaps.train("digits", run=tmp_path / "run", max_minutes=1e-6, **TINY)
+    assert stopped.value.code == 0
+    assert arcaps.train(resume=tmp_path / "run", silent=True).result is not None
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "half written"])
+def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path: Path, damage: str) -> None:
+    whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
+    with pytest.raises(Stopped):
+        arcaps.train("digits", run=tmp_path / "run", max_minutes=1e-6, **TINY)
+    run = Run.open(tmp_path / "run")
+    first = run.states()[0].read_bytes()
+    with pytest.raises(Stopped):
+        arcaps.train(resume=run.path, max_minutes=1e-6, silent=True)
+    newest = run.states()[0]
+    content = bytearray(newest.read_bytes())
+    content[-5000] ^= 1
+    if damage == "half written":
+        (run.path / f".{newest.name}.123.tmp").write_bytes(content[:3000])
+    else:
+        newest.write_bytes(content if damage == "flipped" else content[:-5000])
+        found = run.read_state()
+        assert found is not None
+        assert run.states()[1].read_bytes() == first
+        assert found[1]["step"] == 1
+    assert_same_run(arcaps.train(resume=run.path, silent=True), whole)
+
+
+KILLED = """
+import sys, torch
+torch.set_num_threads(1)
+import arcaps
+from arcaps.data import Data
+from arcaps.training import images
+load = images.load_data
+images.load_data = lambda *a, **k: Data(*(p and p.take(torch.arange(0, len(p), 5)) for p in load(*a, **k)))
+options = dict(silent=True, device="cpu", save_minutes=0.003)
+if sys.argv[2] == "new":
+    tiny = dict(epochs=2, batch_size=50, layers=1, dim=4, caps=2, primary_dim=4, stem_channels=4, precision="float32")
+    arcaps.train("digits", run=sys.argv[1], **tiny, **options)
+else:
+    arcaps.train(resume=sys.argv[1], **options)
+"""
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
+    run = Run(tmp_path / "run")
+    generator = torch.Generator().manual_seed(0)
+    for kill in range(3):
+        mode = "resume" if (run.path / "config.json").exists() else "new"
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(run.path), mode])
+        states = set(run.states())
+        while process.poll() is None and not set(run.states()) - states:
+            time.sleep(0.005)
+        time.sleep(0.4 * float(torch.rand((), generator=generator)))
+        process.kill()
+        process.wait()
+        assert run.states(), f"kill {kill} came before the first state"
+    subprocess.run([sys.executable, "-c", KILLED, str(run.path), "resume"], check=True)
+    assert_same_run(run, whole)
+
+
+def test_micro_batches_give_the_same_gradients(tmp_path: Path) -> None:
+    """Without BatchNorm and dropout, which see the micro-batch only: CapsuleNet has neither."""
+    options = {**TINY, "model": "capsule_net", "epochs": 1, "optimiser": "sgd"}
+    del options["layers"]
+    one = arcaps.train("digits", run=tmp_path / "one", **options)
+    cut = arcaps.train("digits", run=tmp_path / "cut", micro_batch=20, **options)
+    for name, value in weights(one).items():
+        torch.testing.assert_close(weights(cut)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_trains(tmp_path: Path) -> None:
+    run = arcaps.train("digits", run=tmp_path / "run", **{**TINY, "epochs": 1, "precision": "bfloat16"})
+    assert run.metrics[0]["loss"] < 1
+
+
+@pytest.mark.parametrize("optimiser", ["rmsprop", "adamw", "sgd"])
+@pytest.mark.parametrize("model", ["ar_capsnet", "capsule_net", "strong_conv_net"])
+def test_every_model_and_optimiser_goes_on_exactly(tmp_path: Path, model: str, optimiser: str) -> None:
+    small: dict[str, dict[str, Any]] = {
+        "ar_capsnet": {"caps": 2, "dim": 4, "primary_dim": 4, "stem_channels": 4},
+        "capsule_net": {"caps": 2, "dim": 4, "primary_dim": 4, "stem_channels": 4},
+        "strong_conv_net": {"widths": (4, 4, 4, 4)},
+    }
+    options: dict[str, Any] = {
+        "epochs": 1,
+        "batch_size": 300,
+        "silent": True,
+        "model": model,
+        "optimiser": optimiser,
+        **small[model],
+    }
+    whole = arcaps.train("digits", run=tmp_path / "whole", learning_rate=1e-4, **options)
+    with pytest.raises(Stopped):
+        arcaps.train("digits", run=tmp_path / "run", learning_rate=1e-4, max_minutes=1e-6, **options)
+    assert_same_run(arcaps.train(resume=tmp_path / "run", silent=True), whole)
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ArcapsError) as caught:
+        arcaps.train("digits", run=tmp_path / "run", **{**TINY, "learning_rate": 1e30, "optimiser": "sgd"})
+    message = str(caught.value)
+    assert "the loss is not finite at step" in message
+    assert "of recipe digits" in message
+    assert "start again with a lower --learning-rate" in message
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    run = arcaps.train("digits", run=tmp_path / "run", **{**TINY, "epochs": 1})
+    with pytest.raises(ArcapsError, match=r"holds a run of digits already: go on with --resume"):
+        arcaps.train("digits", run=run.path, **TINY)
+    with pytest.raises(ArcapsError, match="give --resume alone"):
+        arcaps.train("digits", resume=run.path)
+    with pytest.raises(ArcapsError, match="is not a run folder"):
+        arcaps.train(resume=tmp_path)
+    with pytest.raises(ArcapsError, match="give a recipe"):
+        arcaps.train()
+    with pytest.raises(ArcapsError, match="unknown data set 'nowhere'"):
+        arcaps.train("digits", data="nowhere", run=tmp_path / "other", silent=True)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
+    calls = []
+
+    def full(number: int) -> None:
+        calls.append(number)
+        if len(calls) > 4:
+            raise OSError(28, "No space left on device", str(tmp_path / "run" / "state"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(
+            ArcapsError, match=r"No space left on device: mend that, then go on with arcaps train --resume"
+        ):
+            arcaps.train("digits", run=tmp_path / "run", **TINY)
+    assert_same_run(arcaps.train(resume=tmp_path / "run", silent=True), whole)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
+    run = arcaps.train("digits", run=tmp_path / "run", **{**TINY, "epochs": 1})
+    before = (run.path / "result.json").stat().st_mtime_ns
+    assert arcaps.train(resume=run.path, silent=True).result == json.loads((run.path / "result.json").read_text())
+    assert (run.path / "result.json").stat().st_mtime_ns == before

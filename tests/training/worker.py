@@ -1,0 +1,51 @@
+"""One of several processes that train together; it writes down what it saw. Started by torchrun, in a test."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import arcaps
+from arcaps.training import api
+from arcaps.training.display import Display
+from arcaps.training.run import digest
+
+
+def main(folder: Path, die_at: int) -> None:
+    """Train for 20 steps; the last process ends all of a sudden at step `die_at`, if that is not 0."""
+    torch.set_num_threads(1)
+    curve: list[float] = []
+    seen: dict[str, Any] = {"curve": curve}
+
+    def step(_: Display, trainer: Any) -> None:
+        losses = sum(value for name, value in trainer.sums.items() if name != "images")
+        totals = torch.tensor([losses, trainer.sums["images"]], dtype=torch.float64)
+        totals = trainer.processes.sum(totals)
+        curve.append(float(totals[0] / totals[1]))
+        seen["rank"] = trainer.processes.rank
+        seen["digest"] = digest(dict(trainer.model.state_dict()))
+        if die_at == trainer.step and trainer.processes.rank == trainer.processes.world - 1:
+            os._exit(1)
+
+    setattr(Display, "step", step)  # noqa: B010 (mypy would complain of the plain way)
+    setattr(api, "write_report", lambda *_: None)  # noqa: B010
+    options: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4, "dropout": 0.0}
+    run = arcaps.train(
+        "digits",
+        run=folder / "run",
+        epochs=1,
+        batch_size=225,
+        device="cpu",
+        precision="float32",
+        silent=True,
+        **options,
+    )
+    seen["metrics"] = run.metrics
+    (folder / f"seen-{seen['rank']}.json").write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
