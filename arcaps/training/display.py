@@ -2,7 +2,6 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,7 +17,8 @@ class Display:
     """Tells a person how the training goes. The silent one tells nothing."""
 
     def __init__(self, *, silent: bool = False, tensorboard: bool = False) -> None:
-        self.silent, self.tensorboard = silent, tensorboard
+        self.silent = silent
+        self.writer_class = find_writer() if tensorboard and not silent else None
         self.writer: Any = None
         self.console = Console(file=sys.stdout)
         columns = (
@@ -47,8 +47,8 @@ class Display:
     def start(self, trainer: "Trainer") -> None:
         """Before the first step."""
         recipe, model = trainer.recipe, trainer.model
-        if self.tensorboard and not self.silent:
-            self.writer = summary_writer(trainer.run.path)
+        if self.writer_class is not None:
+            self.writer = self.writer_class(trainer.run.path / "tensorboard")
         where = f"{trainer.processes.device}, {str(trainer.options.precision).removeprefix('torch.')}"
         size = f"{model.parameter_count():,} parameters"
         self.say(f"{recipe.name}: {recipe.model} with {size} on {where}, in {trainer.run.path}")
@@ -91,10 +91,10 @@ class Display:
                     self.writer.add_scalar(name, value, line["step"])
 
 
-def summary_writer(path: Path) -> Any:
+def find_writer() -> Any:
     """TensorBoard's, if it is installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ArcapsError("TensorBoard is not installed: pip install 'arcaps[tensorboard]'") from None
-    return SummaryWriter(path / "tensorboard")
+    return SummaryWriter
