@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.activation import Activation
+from arcaps.dropout import Dropout
 from arcaps.errors import ArcapsError
 from arcaps.functional import lengths
 from arcaps.init import start_plain_layers
@@ -93,7 +94,7 @@ class ConvCaps(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.votes = ConvVotes(
             in_caps, in_dim, out_caps, out_dim, kernel=kernel, stride=stride, padding=padding, bias=bias
         )

@@ -1,5 +1,7 @@
 """The convolutional transform: every input capsule predicts every output capsule (eq. 5)."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -8,6 +10,31 @@ from torch import Tensor, nn
 
 from arcaps.errors import ArcapsError
 from arcaps.init import glorot_uniform_
+
+
+class Windows(torch.autograd.Function):
+    """The kernel-sized window around each position, `(inp, batch, new_height, new_width, i, j, dim)`, contiguous.
+
+    Its gradient is added up window place by window place: much faster than torch's own for two unfolds.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, capsules: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
+        ctx.shape, ctx.stride = capsules.shape, stride
+        windows = capsules.unfold(1, kernel[0], stride).unfold(2, kernel[1], stride)
+        return rearrange(windows, "b h w m d i j -> m b h w i j d").contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        if gradient.shape[4:6] == ctx.shape[1:3]:  # one window, which is the whole input
+            return rearrange(gradient, "m b 1 1 i j d -> b i j m d"), None, None
+        total = gradient.new_zeros(ctx.shape)
+        places = rearrange(gradient, "m b h w i j d -> i j b h w m d")
+        reach = [1 + ctx.stride * (count - 1) for count in places.shape[3:5]]
+        for i, row in enumerate(places):
+            for j, place in enumerate(row):
+                total[:, i : i + reach[0] : ctx.stride, j : j + reach[1] : ctx.stride] += place
+        return total, None, None
 
 
 def conv_votes(
@@ -22,16 +49,15 @@ def conv_votes(
 
     It is a convolution with one group per input channel, computed as one batched matrix product of patches and kernels.
     """
-    kernel_height, kernel_width = weight.shape[1:3]
     padded = F.pad(capsules, (0, 0, 0, 0, padding[1], padding[1], padding[0], padding[0]))
-    windows = padded.unfold(1, kernel_height, stride).unfold(2, kernel_width, stride)
-    patches = rearrange(windows, "b h w m d i j -> m (b h w) (i j d)")
+    windows: Tensor = Windows.apply(padded, weight.shape[1:3], stride)
+    patches = rearrange(windows, "m b h w i j d -> m (b h w) (i j d)")
     kernels = rearrange(weight, "m i j d n e -> m (i j d) (n e)")
     if bias is None:
         products = torch.bmm(patches, kernels)
     else:
         products = torch.baddbmm(rearrange(bias, "m n e -> m 1 (n e)"), patches, kernels)
-    height, width = windows.shape[1:3]
+    height, width = windows.shape[2:4]
     return rearrange(products, "m (b h w) (n e) -> b h w n m e", h=height, w=width, n=weight.shape[-2])
 
 
