@@ -1,5 +1,6 @@
 """One process or many: what `torchrun` started, and the few things that processes do together."""
 
+import atexit
 import os
 from dataclasses import dataclass
 
@@ -33,9 +34,10 @@ class Processes:
         """The values of every process, on each of them."""
         if self.world == 1:
             return [values]
-        gathered = [torch.empty_like(values) for _ in range(self.world)]
-        dist.all_gather(gathered, values)
-        return gathered
+        own = values.to(self.device)
+        gathered = [torch.empty_like(own) for _ in range(self.world)]
+        dist.all_gather(gathered, own)
+        return [value.cpu() for value in gathered]
 
     def from_first(self, text: str) -> str:
         """The first process's text, on each of them, after it has got this far."""
@@ -66,4 +68,5 @@ def join_processes(device: str = "auto") -> Processes:
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+        atexit.register(dist.destroy_process_group)
     return Processes(dist.get_rank(), world, chosen)

@@ -102,7 +102,7 @@ class Trainer:
             while self.epoch < self.recipe.epochs:
                 self.train_epoch()
                 self.finish_epoch()
-                if self.epoch < self.recipe.epochs and self.must_stop():
+                if self.epoch < self.recipe.epochs and self.must_stop_or_save()[0]:
                     raise Stopped(self.stop_requested, self.run, self.stop_code)
 
     def train_epoch(self) -> None:
@@ -111,11 +111,11 @@ class Trainer:
         for batch in self.loader:
             self.take_step(batch)
             self.display.step(self)
-            if self.must_stop():
+            stop, due = self.must_stop_or_save()
+            if stop or due:
                 self.save()
+            if stop:
                 raise Stopped(self.stop_requested, self.run, self.stop_code)
-            if time.monotonic() - self.saved > 60 * self.options.save_minutes:
-                self.save()
 
     def take_step(self, batch: Batch) -> None:
         """One change of the weights, by the gradient of the mean loss over the global batch."""
@@ -148,6 +148,11 @@ class Trainer:
         for name, value in {**losses, "images": torch.ones(())}.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(value.detach()) * count
 
+    def total_sums(self) -> dict[str, float]:
+        """The sums of this epoch over all processes."""
+        sums = torch.tensor(list(self.sums.values()), dtype=torch.float64, device=self.processes.device)
+        return dict(zip(self.sums, self.processes.sum(sums).tolist(), strict=True))
+
     def check_finite(self, rate: float) -> None:
         """Stop before a loss that is not a number spoils the weights."""
         if not all(map(math.isfinite, self.sums.values())):
@@ -160,9 +165,7 @@ class Trainer:
 
     def finish_epoch(self) -> None:
         """Validate, write the metrics, keep the best model, save."""
-        names = list(self.sums)
-        sums = torch.tensor([self.sums[name] for name in names], dtype=torch.float64)
-        totals = dict(zip(names, self.processes.sum(sums.to(self.processes.device)).tolist(), strict=True))
+        totals = self.total_sums()
         images = totals.pop("images")
         self.epoch += 1
         errors = {name: self.error(dataset) for name, dataset in self.validations().items()}
@@ -204,8 +207,9 @@ class Trainer:
         tensors |= {f"loader.{name}": value for name, value in self.loader.state_dict().items()}
         for number, state in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
-        random = self.processes.gather(torch.get_rng_state())
-        tensors |= {f"random.{rank}": value for rank, value in enumerate(random)}
+        for name, state in self.random_states().items():
+            tensors |= {f"{name}.{rank}": value for rank, value in enumerate(self.processes.gather(state))}
+        sums = self.total_sums()
         if self.processes.first:
             metrics = self.run.path / "metrics.jsonl"
             progress = {
@@ -213,7 +217,7 @@ class Trainer:
                 "epoch": self.epoch,
                 "best": self.best,
                 "seconds": self.seconds + time.monotonic() - self.started,
-                "sums": self.sums,
+                "sums": sums,
                 "metrics_bytes": metrics.stat().st_size if metrics.exists() else 0,
             }
             self.run.write_state(self.step, tensors, progress)
@@ -221,6 +225,9 @@ class Trainer:
 
     def restore(self) -> None:
         """Go back to the newest whole state, if there is one."""
+        if self.processes.first:
+            for half_written in self.run.path.glob(".*.tmp"):  # by a process that was killed
+                half_written.unlink()
         found = self.run.read_state()
         if found is None:
             return
@@ -237,22 +244,34 @@ class Trainer:
             state.setdefault(int(number), {})[field] = value
         groups = self.optimiser.state_dict()["param_groups"]
         self.optimiser.load_state_dict({"state": state, "param_groups": groups})
-        random = part("random.")
-        if str(self.processes.rank) in random:
-            torch.set_rng_state(random[str(self.processes.rank)])
+        own = str(self.processes.rank)
+        if own in (random := part("random.")):
+            torch.set_rng_state(random[own])
+        if own in (random := part("cuda_random.")) and self.processes.device.type == "cuda":
+            torch.cuda.set_rng_state(random[own], self.processes.device)
         self.step, self.epoch, self.best = progress["step"], progress["epoch"], progress["best"]
-        self.seconds, self.sums = progress["seconds"], progress["sums"]
+        self.seconds = progress["seconds"]
+        self.sums = {name: value if self.processes.first else 0.0 for name, value in progress["sums"].items()}
         if self.processes.first and (self.run.path / "metrics.jsonl").exists():
             with (self.run.path / "metrics.jsonl").open("r+") as file:
                 file.truncate(progress["metrics_bytes"])
 
-    def must_stop(self) -> bool:
-        """Whether any process was asked to stop, or the time is over; all of them answer alike."""
+    def random_states(self) -> dict[str, Tensor]:
+        """The generators that dropout draws from."""
+        states = {"random": torch.get_rng_state()}
+        if self.processes.device.type == "cuda":
+            states["cuda_random"] = torch.cuda.get_rng_state(self.processes.device)
+        return states
+
+    def must_stop_or_save(self) -> tuple[bool, bool]:
+        """Whether to stop, by a signal or because the time is over, and whether to save; all processes answer alike."""
         minutes = (time.monotonic() - self.began) / 60
         if self.options.max_minutes is not None and minutes > self.options.max_minutes and not self.stop_requested:
             self.stop_requested = f"{self.options.max_minutes:g} minutes are over"
-        asked = torch.tensor(float(bool(self.stop_requested)), device=self.processes.device)
-        return bool(self.processes.sum(asked) > 0)
+        due = time.monotonic() - self.saved > 60 * self.options.save_minutes
+        asked = torch.tensor([bool(self.stop_requested), due], dtype=torch.float32, device=self.processes.device)
+        stop, save = (self.processes.sum(asked) > 0).tolist()
+        return stop, save
 
     @contextmanager
     def listening(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 def start(folder: Path, processes: int, die_at: int = 0) -> subprocess.CompletedProcess[str]:
     """Run the worker in so many processes."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -35,23 +35,37 @@ def seen(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("seen-*.json"))]
 
 
-def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
-    for name, processes in {"one": 1, "two": 2}.items():
-        result = start(tmp_path / name, processes)
-        assert result.returncode == 0, result.stderr
-    (alone,), (first, second) = seen(tmp_path / "one"), seen(tmp_path / "two")
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes."""
+    folder = tmp_path_factory.mktemp("two")
+    result = start(folder, 2)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_two_processes_learn_what_one_learns(two: Path, tmp_path: Path) -> None:
+    result = start(tmp_path, 1)
+    assert result.returncode == 0, result.stderr
+    (alone,), (first, second) = seen(tmp_path), seen(two)
     assert len(alone["curve"]) == 20
     assert first["curve"] == second["curve"]
     assert first["curve"] == pytest.approx(alone["curve"], rel=1e-4)
     assert first["digest"] == second["digest"]  # the same parameters, to the bit
     assert first["metrics"][0]["loss"] == pytest.approx(alone["metrics"][0]["loss"], rel=1e-4)
     assert first["metrics"][0]["validation_error"] == pytest.approx(alone["metrics"][0]["validation_error"], abs=0.005)
-    outcome = Run.open(tmp_path / "two" / "run").result
+    outcome = Run.open(two / "run").result
     assert outcome is not None
     assert outcome["test"]["count"] == 1000  # each image once, though two processes shared them
 
 
-def test_a_process_that_dies_ends_the_run_with_an_error(tmp_path: Path) -> None:
-    result = start(tmp_path / "run", 2, die_at=5)
+def test_a_process_that_dies_ends_the_run_with_an_error_and_it_can_be_resumed(two: Path, tmp_path: Path) -> None:
+    result = start(tmp_path, 2, die_at=5)
     assert result.returncode != 0
-    assert not seen(tmp_path / "run")
+    assert not seen(tmp_path)
+    result = start(tmp_path, 2)
+    assert result.returncode == 0, result.stderr
+    for resumed, whole in zip(seen(tmp_path), seen(two), strict=True):
+        assert resumed["curve"] == pytest.approx(whole["curve"][-len(resumed["curve"]) :], rel=1e-9)
+        assert len(resumed["curve"]) >= 15
+        assert resumed["digest"] == whole["digest"]

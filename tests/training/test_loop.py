@@ -163,6 +163,7 @@ def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path: Path, damag
         assert run.states()[1].read_bytes() == first
         assert found[1]["step"] == 1
     assert_same_run(arcaps.train(resume=run.path, silent=True), whole)
+    assert not list(run.path.glob(".*"))
 
 
 KILLED = """

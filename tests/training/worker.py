@@ -15,7 +15,7 @@ from arcaps.training.run import digest
 
 
 def main(folder: Path, die_at: int) -> None:
-    """Train for 20 steps; the last process ends all of a sudden at step `die_at`, if that is not 0."""
+    """Train for 20 steps, or go on; the last process ends all of a sudden at step `die_at`, if that is not 0."""
     torch.set_num_threads(1)
     curve: list[float] = []
     seen: dict[str, Any] = {"curve": curve}
@@ -32,17 +32,13 @@ def main(folder: Path, die_at: int) -> None:
 
     setattr(Display, "step", step)  # noqa: B010 (mypy would complain of the plain way)
     setattr(api, "write_report", lambda *_: None)  # noqa: B010
-    options: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4, "dropout": 0.0}
-    run = arcaps.train(
-        "digits",
-        run=folder / "run",
-        epochs=1,
-        batch_size=225,
-        device="cpu",
-        precision="float32",
-        silent=True,
-        **options,
-    )
+    common: dict[str, Any] = {"device": "cpu", "save_minutes": 1e-6, "silent": True}
+    if (folder / "run").exists():
+        run = arcaps.train(resume=folder / "run", **common)
+    else:
+        small: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4, "dropout": 0.0}
+        settings: dict[str, Any] = {"epochs": 1, "batch_size": 225, "precision": "float32"}
+        run = arcaps.train("digits", run=folder / "run", **settings, **small, **common)
     seen["metrics"] = run.metrics
     (folder / f"seen-{seen['rank']}.json").write_text(json.dumps(seen))
 
