@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from arcaps import Routing
+from arcaps.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -43,6 +44,14 @@ def test_the_other_samples_run(sample: str) -> None:
     finally:
         Routing.known.clear()
         Routing.known.update(before)
+
+
+def test_the_readme_shows_what_info_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = README[README.index("$ arcaps info") :].split("```")[0].strip().splitlines()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.argv", shown[0].removeprefix("$ ").split())
+    main()
+    assert [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()] == shown[1:]
 
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:
