@@ -134,7 +134,7 @@ AFFNIST = Collection(
 COLLECTIONS = {collection.name: collection for collection in (MNIST, FASHION_MNIST, CIFAR10, AFFNIST)}
 MADE_HERE = {
     "digits": "5,000 + 1,000 digits of MNIST that come with arcaps, grey, 28x28, in 10 classes",
-    "affnist-regenerated": f"{affnist.REGENERATED}: made from MNIST, 191,968 validation + 320,000 test images of 40x40",
+    "affnist-regenerated": f"{affnist.REGENERATED}: made from MNIST, 192,000 validation + 320,000 test images of 40x40",
 }
 NAMES = [*MADE_HERE, *COLLECTIONS]
 

@@ -51,13 +51,20 @@ class Dataset:
         )
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple["Dataset", "Dataset"]:
-        """Hold out a `fraction` of every class, at least one image: what is left, and what is held out, in order."""
+        """Hold out a `fraction` of the images, class by class: what is left, and what is held out, each in order.
+
+        The whole number is exact, every class gives its part to within one image, and at least one.
+        """
         generator = torch.Generator().manual_seed(seed)
+        shares = fraction * self.labels.bincount(minlength=len(self.class_names))
+        quotas = shares.floor()
+        missing = round(fraction * len(self)) - int(quotas.sum())
+        quotas[(shares - quotas).argsort(descending=True, stable=True)[:missing]] += 1
         held_out = torch.zeros(len(self), dtype=torch.bool)
-        for label in range(len(self.class_names)):
+        for label, quota in enumerate(quotas.int().tolist()):
             members = (self.labels == label).nonzero().flatten()
             shuffled = members[torch.randperm(len(members), generator=generator)]
-            held_out[shuffled[: max(1, round(fraction * len(members)))]] = True
+            held_out[shuffled[: max(1, quota)]] = True
         return self.take((~held_out).nonzero().flatten()), self.take(held_out.nonzero().flatten())
 
     def pad(self, size: tuple[int, int]) -> "Dataset":

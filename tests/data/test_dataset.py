@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from arcaps import ArcapsError, contact_sheet, load_data
+from arcaps import ArcapsError, Dataset, contact_sheet, load_data
 from arcaps.data.catalogue import MNIST, assemble
 from arcaps.data.digits import first_of_each
 from arcaps.data.sources import data_directory, stored_file
@@ -52,6 +52,16 @@ def test_a_split_holds_out_a_part_of_every_class() -> None:
     assert not any(image.numpy().tobytes() in pixels for image in held_out.images)
     assert torch.equal(train.split(0.1, seed=3)[1].images, held_out.images)
     assert not torch.equal(train.split(0.1, seed=4)[1].images, held_out.images)
+
+
+def test_a_split_of_uneven_classes_is_exact_in_total() -> None:
+    labels = torch.cat([torch.full((count,), label) for label, count in enumerate((5923, 6742, 5958, 6131, 35))])
+    images = torch.zeros(len(labels), 1, 1, 1, dtype=torch.uint8)
+    rest, held_out = Dataset("uneven", images, labels, tuple("abcde")).split(0.1)
+    assert len(held_out) == round(0.1 * len(labels))
+    assert len(rest) + len(held_out) == len(labels)
+    parts = held_out.labels.bincount() - 0.1 * labels.bincount()
+    assert parts.abs().max() < 1
 
 
 def test_padding_puts_the_image_in_the_middle() -> None:
