@@ -7,6 +7,7 @@ saved every few minutes and after each epoch, so that a run that was stopped goe
 
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -229,6 +230,9 @@ class Trainer:
             for half_written in self.run.path.glob(".*.tmp"):  # by a process that was killed
                 half_written.unlink()
         found = self.run.read_state()
+        metrics = self.run.path / "metrics.jsonl"
+        if self.processes.first and metrics.exists():  # what was written after the state comes again
+            os.truncate(metrics, 0 if found is None else found[1]["metrics_bytes"])
         if found is None:
             return
         tensors, progress = found
@@ -252,9 +256,6 @@ class Trainer:
         self.step, self.epoch, self.best = progress["step"], progress["epoch"], progress["best"]
         self.seconds = progress["seconds"]
         self.sums = {name: value if self.processes.first else 0.0 for name, value in progress["sums"].items()}
-        if self.processes.first and (self.run.path / "metrics.jsonl").exists():
-            with (self.run.path / "metrics.jsonl").open("r+") as file:
-                file.truncate(progress["metrics_bytes"])
 
     def random_states(self) -> dict[str, Tensor]:
         """The generators that dropout draws from."""

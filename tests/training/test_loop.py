@@ -280,6 +280,16 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert_same_run(arcaps.train(resume=tmp_path / "run", silent=True), whole)
 
 
+def test_a_run_without_any_state_starts_again_from_nothing(tmp_path: Path) -> None:
+    """Killed after its first metrics, before its first state."""
+    options = {**TINY, "epochs": 1}
+    whole = arcaps.train("digits", run=tmp_path / "whole", **options)
+    run = arcaps.train("digits", run=tmp_path / "run", **options)
+    for path in [*run.states(), run.path / "result.json"]:
+        path.unlink()
+    assert_same_run(arcaps.train(resume=run.path, silent=True), whole)
+
+
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     run = arcaps.train("digits", run=tmp_path / "run", **{**TINY, "epochs": 1})
     before = (run.path / "result.json").stat().st_mtime_ns
