@@ -20,6 +20,7 @@ from .layers import Decoder as Decoder
 from .layers import PrimaryCaps as PrimaryCaps
 from .losses import margin_loss as margin_loss
 from .losses import reconstruction_loss as reconstruction_loss
+from .memory import keep_freed_memory as keep_freed_memory
 from .models import ARCapsNet as ARCapsNet
 from .models import CapsuleNet as CapsuleNet
 from .models import Classifier as Classifier

@@ -2,14 +2,15 @@
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
+from typing import Any
 
 import torch
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from arcaps.errors import ArcapsError
-from arcaps.functional import squash, squash_variant
+from arcaps.functional import in_autocast, squash, squash_variant
 from arcaps.init import glorot_uniform_
 from arcaps.registry import Named
 
@@ -49,6 +50,29 @@ class Activation(nn.Module, Named, ABC, kind="activation"):
         return self.name
 
 
+class ChannelProduct(torch.autograd.Function):
+    """`capsules[:, n] @ weight[n] + bias[n]` for every channel n; capsules and gradients keep their order in memory.
+
+    An einsum would put the channels first, and every later step would pay for that order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, capsules: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(capsules, weight)
+        product = bias.repeat(capsules.shape[0], 1, 1)
+        product.transpose(0, 1).baddbmm_(capsules.transpose(0, 1), weight)
+        return product
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        capsules, weight = ctx.saved_tensors
+        of_capsules = capsules.new_empty(capsules.shape)
+        torch.bmm(gradient.transpose(0, 1), weight.transpose(1, 2), out=of_capsules.transpose(0, 1))
+        of_weight = torch.bmm(capsules.permute(1, 2, 0), gradient.transpose(0, 1))
+        return of_capsules, of_weight, gradient.sum(0)
+
+
 class ChannelAffine(nn.Module):
     """One affine map per capsule channel, shared by all positions: a 1x1 convolution of each channel."""
 
@@ -59,7 +83,9 @@ class ChannelAffine(nn.Module):
         glorot_uniform_(self.weight, in_dim, out_dim)
 
     def forward(self, capsules: Float[Tensor, "*where caps in_dim"]) -> Float[Tensor, "*where caps out_dim"]:
-        return einsum(capsules, self.weight, "... caps d, caps d e -> ... caps e") + self.bias
+        rows = capsules.flatten(0, -3)
+        product: Tensor = ChannelProduct.apply(*in_autocast(rows, self.weight, self.bias))
+        return product.unflatten(0, capsules.shape[:-2])
 
     def extra_repr(self) -> str:
         return "{}, {} -> {}".format(*self.weight.shape)

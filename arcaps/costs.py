@@ -1,12 +1,15 @@
 """What a model costs, before it is run: shapes, parameters, multiply-adds and memory, layer by layer.
 
 A training step is run on torch's "meta" device, whose tensors have shapes and no contents: it takes no time and no
-memory, and what it counts is what the code does, not a formula beside it.
+memory, and what it counts is what the code does, not a formula beside it. The multiply-adds are those of the algorithm
+as written down, all votes first, then the routing: a routing that takes a short cut through memory may need more.
 """
 
+import copy
 import weakref
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -18,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arcaps.errors import ArcapsError
 from arcaps.models import ARCapsNet, Classifier, create_model
+from arcaps.routing import Routing
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,28 @@ def blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module
             yield f"{prefix}{name}", child
 
 
+def flops_in_place(total: torch.Size, left: torch.Size, right: torch.Size, **_: Any) -> int:
+    """Of `total.baddbmm_(left, right)`, which torch's counter does not know."""
+    return 2 * prod(left) * right[-1]
+
+
+def count_multiply_adds(model: Classifier, images: Tensor, labels: Tensor) -> dict[str, int]:
+    """The multiply-adds of one image in each layer."""
+    plain = copy.deepcopy(model)
+    for module in plain.modules():
+        if isinstance(module, Routing):
+            module.route = partial(Routing.route, module)  # type: ignore[method-assign]
+    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.baddbmm_: flops_in_place}) as counter:
+        plain(images, labels)
+    flops = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
+    return {name: flops.get(f"{type(plain).__name__}.{name}", 0) // 2 // len(images) for name, _ in blocks(plain)}
+
+
 def count_layers(model: Classifier, images: Tensor, labels: Tensor) -> list[LayerInfo]:
     """Run the model forward and note what each layer adds to the counts."""
     rows: list[LayerInfo] = []
+    multiply_adds = count_multiply_adds(model, images, labels)
     names = {module: name for name, module in blocks(model)}
-    counter = FlopCounterMode(display=False)
     kept = LiveMemory()
     weights = {tensor.untyped_storage()._cdata for tensor in model.state_dict().values()}
     saved: list[Tensor] = []
@@ -119,13 +140,13 @@ def count_layers(model: Classifier, images: Tensor, labels: Tensor) -> list[Laye
                 layer=repr(module),
                 output_shape=tuple((output[0] if isinstance(output, tuple) else output).shape),
                 parameters=sum(parameter.numel() for parameter in module.parameters()),
-                multiply_adds=counter.get_total_flops() // 2 // len(images) - sum(row.multiply_adds for row in rows),
+                multiply_adds=multiply_adds[names[module]],
                 activation_bytes=kept.now - sum(row.activation_bytes for row in rows),
             )
         )
 
     handles = [module.register_forward_hook(note) for module in names]
-    with counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(images, labels)
     for handle in handles:
         handle.remove()

@@ -28,8 +28,8 @@ class Dropout(nn.Module):
         kept = 256 - round(256 * self.p)
         if not self.training or kept == 256:
             return values
-        mask = random_bytes(values.shape, values.device) < kept
-        return torch.where(mask, values * (256 / max(kept, 1)), 0.0)
+        mask = (random_bytes(values.shape, values.device) < kept).to(values.dtype)
+        return values * mask.mul_(256 / max(kept, 1))
 
     def extra_repr(self) -> str:
         return f"p={self.p:g}"

@@ -6,6 +6,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
+def in_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the number format of the autocast under way, if there is one: for products that it cannot see."""
+    device = tensors[0].device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+
+
 def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
     """The Euclidean length of each capsule. At the zero capsule its gradient is zero, not NaN."""
     return torch.linalg.vector_norm(capsules, dim=-1)

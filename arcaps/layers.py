@@ -117,8 +117,8 @@ class ConvCaps(nn.Module):
         return_coefficients: bool = False,
     ) -> Float[Tensor, "batch new_height new_width out dim"] | tuple[Tensor, Tensor]:
         """The output capsules; with `return_coefficients` also the coefficients `(..., out_caps, in_caps)`."""
-        votes = self.votes(self.dropout(capsules))
-        routed, coefficients = self.routing(votes)
+        patches = self.votes.patches(self.dropout(capsules))
+        routed, coefficients = self.routing.route(patches, self.votes.kernels, self.votes.bias)
         output = self.activation(routed, capsules if self.residual else None)
         return (output, coefficients) if return_coefficients else output
 

@@ -7,13 +7,14 @@ import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from arcaps.errors import ArcapsError
 from arcaps.init import glorot_uniform_
 
 
 class Windows(torch.autograd.Function):
-    """The kernel-sized window around each position, `(inp, batch, new_height, new_width, i, j, dim)`, contiguous.
+    """The kernel-sized window around each position, `(batch, new_height, new_width, inp, i, j, dim)`, contiguous.
 
     Its gradient is added up window place by window place: much faster than torch's own for two unfolds.
     """
@@ -22,14 +23,15 @@ class Windows(torch.autograd.Function):
     def forward(ctx: Any, capsules: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
         ctx.shape, ctx.stride = capsules.shape, stride
         windows = capsules.unfold(1, kernel[0], stride).unfold(2, kernel[1], stride)
-        return rearrange(windows, "b h w m d i j -> m b h w i j d").contiguous()
+        return rearrange(windows, "b h w m d i j -> b h w m i j d").contiguous()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         if gradient.shape[4:6] == ctx.shape[1:3]:  # one window, which is the whole input
-            return rearrange(gradient, "m b 1 1 i j d -> b i j m d"), None, None
+            return rearrange(gradient, "b 1 1 m i j d -> b i j m d"), None, None
         total = gradient.new_zeros(ctx.shape)
-        places = rearrange(gradient, "m b h w i j d -> i j b h w m d")
+        places = rearrange(gradient, "b h w m i j d -> i j b h w m d")
         reach = [1 + ctx.stride * (count - 1) for count in places.shape[3:5]]
         for i, row in enumerate(places):
             for j, place in enumerate(row):
@@ -37,32 +39,41 @@ class Windows(torch.autograd.Function):
         return total, None, None
 
 
-def conv_votes(
+def make_patches(
     capsules: Float[Tensor, "batch height width inp in_dim"],
-    weight: Float[Tensor, "inp kernel_height kernel_width in_dim out dim"],
-    bias: Float[Tensor, "inp out dim"] | None = None,
+    kernel: tuple[int, int],
     *,
     stride: int = 1,
     padding: tuple[int, int] = (0, 0),
-) -> Float[Tensor, "batch new_height new_width out inp dim"]:
-    """For every pair (m, n) of channels, `s~[n, m] = Conv(u[m])` with a kernel of its own (eq. 5).
+) -> Float[Tensor, "batch new_height new_width inp patch"]:
+    """What the kernel at each position sees of each input channel, as one vector."""
+    if any(padding):
+        capsules = F.pad(capsules, (0, 0, 0, 0, padding[1], padding[1], padding[0], padding[0]))
+    if kernel == (1, 1) and stride == 1:
+        return capsules
+    windows: Tensor = Windows.apply(capsules, kernel, stride)
+    return windows.flatten(4)
 
-    It is a convolution with one group per input channel, computed as one batched matrix product of patches and kernels.
-    """
-    padded = F.pad(capsules, (0, 0, 0, 0, padding[1], padding[1], padding[0], padding[0]))
-    windows: Tensor = Windows.apply(padded, weight.shape[1:3], stride)
-    patches = rearrange(windows, "m b h w i j d -> m (b h w) (i j d)")
-    kernels = rearrange(weight, "m i j d n e -> m (i j d) (n e)")
+
+def votes_of_patches(
+    patches: Float[Tensor, "*where inp patch"],
+    weight: Float[Tensor, "inp patch out dim"],
+    bias: Float[Tensor, "inp out dim"] | None = None,
+) -> Float[Tensor, "*where out inp dim"]:
+    """All votes, as one batched matrix product of patches and kernels: one product for each input channel."""
+    rows = patches.flatten(0, -3).transpose(0, 1)
     if bias is None:
-        products = torch.bmm(patches, kernels)
+        products = torch.bmm(rows, weight.flatten(2))
     else:
-        products = torch.baddbmm(rearrange(bias, "m n e -> m 1 (n e)"), patches, kernels)
-    height, width = windows.shape[2:4]
-    return rearrange(products, "m (b h w) (n e) -> b h w n m e", h=height, w=width, n=weight.shape[-2])
+        products = torch.baddbmm(bias.flatten(1).unsqueeze(1), rows, weight.flatten(2))
+    votes = rearrange(products, "m p (n e) -> p n m e", n=weight.shape[2])
+    return votes.unflatten(0, patches.shape[:-2])
 
 
 class ConvVotes(nn.Module):
-    """The convolutional transform as a layer: one kernel and bias per (input channel, output channel) pair.
+    """The convolutional transform: for each pair (m, n) of channels, `s~[n, m] = Conv(u[m])` with a kernel of its own.
+
+    It is a convolution with one group per input channel, computed as a product of patches and kernels.
 
     The output has the size `ceil(size / stride)` with `padding="same"` (an odd kernel), and that of a valid
     convolution with `padding="valid"`.
@@ -109,14 +120,25 @@ class ConvVotes(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(
+    def patches(
         self, capsules: Float[Tensor, "batch height width inp in_dim"]
-    ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+    ) -> Float[Tensor, "batch new_height new_width inp patch"]:
+        """What each kernel sees; with `kernels` it makes the votes."""
         if capsules.shape[-2:] != (self.in_caps, self.in_dim):
             raise ArcapsError(
                 f"expected capsules (batch, height, width, {self.in_caps}, {self.in_dim}), got {tuple(capsules.shape)}"
             )
-        return conv_votes(capsules, self.weight, self.bias, stride=self.stride, padding=self.padding)
+        return make_patches(capsules, self.kernel, stride=self.stride, padding=self.padding)
+
+    @property
+    def kernels(self) -> Float[Tensor, "inp patch out dim"]:
+        """The weights, with what a kernel sees as one axis."""
+        return self.weight.flatten(1, 3)
+
+    def forward(
+        self, capsules: Float[Tensor, "batch height width inp in_dim"]
+    ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+        return votes_of_patches(self.patches(capsules), self.kernels, self.bias)
 
     @property
     def keeps_shape(self) -> bool:

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from arcaps import ClassCaps, ConvCaps
 from arcaps.functional import squash
-from arcaps.routing import dynamic_routing
+from arcaps.routing import AttentionRouting, dynamic_routing
+from arcaps.votes import votes_of_patches
 from tests.reference import algorithm_1, procedure_1
 
 
@@ -46,6 +47,22 @@ def test_conv_caps_is_algorithm_1(
     leaves = [capsules, *layer.parameters()]
     assert_same(found, expected, leaves)
     torch.testing.assert_close(coefficients, expected_coefficients, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("where", [(2, 3, 4), (7, 2), (3, 1, 1), (5,)])
+def test_attention_from_patches_is_attention_on_votes(where: tuple[int, ...], bias: bool) -> None:
+    routing = AttentionRouting(3, 4, 5).double()
+    randomise(routing)
+    patches, kernels, biases = (
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+        for shape in ((*where, 3, 6), (3, 6, 4, 5), (3, 4, 5))
+    )
+    leaves = [patches, kernels, *([biases] if bias else []), routing.weight]
+    found = routing.route(patches, kernels, biases if bias else None)
+    expected = routing(votes_of_patches(patches, kernels, biases if bias else None))
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other, leaves)
 
 
 @pytest.mark.parametrize("activation", ["capsule", "capsule(compression=2)"])

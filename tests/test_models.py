@@ -212,7 +212,7 @@ def test_mistakes_are_named(name: str) -> None:
     with pytest.raises(ArcapsError, match=rf"{name} takes images \(batch, 1, 28, 28\), got \(2, 3, 32, 32\)"):
         model(torch.rand(2, 3, 32, 32))
     with pytest.raises(ArcapsError, match=r"as floats, got torch\.uint8: give model\.preprocessing"):
-        model.check_images(torch.zeros(2, 1, 28, 28, dtype=torch.uint8))
+        model.accept(torch.zeros(2, 1, 28, 28, dtype=torch.uint8))
     with pytest.raises(ArcapsError, match="classes is 0: give at least 1"):
         create_model(name, classes=0)
     with pytest.raises(ArcapsError, match="has no option 'chanels': did you mean 'channels'"):

@@ -7,6 +7,7 @@ import tyro
 
 from arcaps.cli import data, model, training
 from arcaps.errors import ArcapsError
+from arcaps.memory import keep_freed_memory
 
 app = tyro.extras.SubcommandApp()
 app.command(training.train)
@@ -25,6 +26,7 @@ app.command(data_app, name="data", help="List, fetch and look at data sets.")
 
 def main() -> None:
     """Run the command line. A user's mistake ends with one line, not a traceback."""
+    keep_freed_memory()
     try:
         app.cli(prog="arcaps", description="Capsule networks, exact and fast.")
     except ArcapsError as error:

@@ -48,6 +48,9 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
     Its keyword arguments are its architecture: they are kept in `config`, and are what a file of the model says.
     """
 
+    channels_last = False
+    """Whether convolutions get the channels side by side in memory: on CPUs good for 3x3 kernels, bad for large."""
+
     def __init__(self, *, image_size: int | tuple[int, int], channels: int, classes: int, **options: Any) -> None:
         super().__init__()
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
@@ -86,8 +89,8 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
             size = "x".join(map(str, self.image_size))
             raise ArcapsError(f"image_size {size} is too small for {reason}: give at least {smallest}x{smallest}")
 
-    def check_images(self, images: Tensor) -> None:
-        """Refuse images of another shape than the model's, and stored bytes."""
+    def accept(self, images: Tensor) -> Tensor:
+        """The images in the order in memory that suits the model; refuses another shape than its, and stored bytes."""
         if not images.is_floating_point():
             raise ArcapsError(
                 f"{self.name} takes images as floats, got {images.dtype}: give model.preprocessing(images)"
@@ -96,6 +99,7 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
         if images.ndim != 4 or tuple(images.shape[1:]) != expected:
             wanted = ", ".join(map(str, expected))
             raise ArcapsError(f"{self.name} takes images (batch, {wanted}), got {tuple(images.shape)}")
+        return images.clone(memory_format=torch.channels_last) if self.channels_last else images
 
     def parameter_count(self, *, statistics: bool = False) -> int:
         """Trainable parameters; with `statistics` also BatchNorm's running means and variances, as Keras counts."""

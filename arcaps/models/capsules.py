@@ -37,8 +37,7 @@ class CapsuleClassifier(Classifier):
         *,
         return_coefficients: bool = False,
     ) -> Output:
-        self.check_images(images)
-        capsules = self.primary(self.stem(images))
+        capsules = self.primary(self.stem(self.accept(images)))
         coefficients = {}
         for name, layer in self.routing_layers():
             capsules, coefficients[name] = layer(capsules, return_coefficients=True)
@@ -79,6 +78,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
     """
 
     reconstruction_weight = 0.3
+    channels_last = True
 
     def __init__(
         self,

@@ -25,8 +25,7 @@ class ConvolutionalClassifier(Classifier):
         *,
         return_coefficients: bool = False,
     ) -> Output:
-        self.check_images(images)
-        logits = self.head(self.features(images))
+        logits = self.head(self.features(self.accept(images)))
         return Output(logits.softmax(-1), logits=logits, coefficients={} if return_coefficients else None)
 
     def losses(
@@ -88,6 +87,8 @@ class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
 
     5.4 million parameters on MNIST. Each stage halves the image with a strided convolution; a residual block follows.
     """
+
+    channels_last = True
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.registry import Named
+from arcaps.votes import votes_of_patches
 
 
 class Routing(nn.Module, Named, ABC, kind="routing"):
@@ -25,6 +26,19 @@ class Routing(nn.Module, Named, ABC, kind="routing"):
         self, votes: Float[Tensor, "*where out inp dim"]
     ) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
         """Mix the votes; return the capsules and the coefficients."""
+
+    def route(
+        self,
+        patches: Float[Tensor, "*where inp patch"],
+        weight: Float[Tensor, "inp patch out out_dim"],
+        bias: Float[Tensor, "inp out out_dim"] | None,
+    ) -> tuple[Float[Tensor, "*where out out_dim"], Float[Tensor, "*where out inp"]]:
+        """Route the votes that `patches` and kernels make: the call of a layer.
+
+        A routing that can do with less than all the votes in memory at once overrides it, for speed alone: the result
+        is that of `forward`.
+        """
+        return self(votes_of_patches(patches, weight, bias))
 
     def __repr__(self) -> str:
         return self.name

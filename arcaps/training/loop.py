@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
+from arcaps.memory import keep_freed_memory
 from arcaps.models import Classifier
 from arcaps.training.display import Display
 from arcaps.training.distributed import Processes
@@ -98,6 +99,7 @@ class Trainer:
 
     def train(self) -> None:
         """Train to the end, or until asked to stop."""
+        keep_freed_memory()
         self.began = self.started = self.saved = time.monotonic()
         with self.listening():
             while self.epoch < self.recipe.epochs:
