@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo bench test lint format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -18,6 +18,9 @@ demo: .venv/ready  ## train AR CapsNet on the embedded digits, and write a repor
 	$(BIN)/arcaps train digits
 	@echo "the commands above are in .venv/bin: run  . .venv/bin/activate  first"
 
+bench: .venv/ready  ## time the models on this machine, with a table, JSON and a chart in bench/: about ten minutes
+	$(BIN)/arcaps bench --growth --save bench
+
 test: lint  ## run all checks: ruff, mypy, pytest
 	$(BIN)/pytest -n auto
 
@@ -31,4 +34,4 @@ format: .venv/ready  ## put the code in the house style
 	$(BIN)/ruff format .
 
 clean:  ## remove all that the other targets made
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv bench .hypothesis .mypy_cache .pytest_cache .ruff_cache dist

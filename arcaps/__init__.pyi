@@ -4,6 +4,7 @@ from .activation import Activation as Activation
 from .activation import CapsuleActivation as CapsuleActivation
 from .activation import Squash as Squash
 from .activation import SquashVariant as SquashVariant
+from .benchmark import bench as bench
 from .costs import info as info
 from .data import Augmentation as Augmentation
 from .data import Data as Data

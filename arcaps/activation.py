@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -59,9 +60,9 @@ class ChannelProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, capsules: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(capsules, weight)
-        product = bias.repeat(capsules.shape[0], 1, 1)
-        product.transpose(0, 1).baddbmm_(capsules.transpose(0, 1), weight)
-        return product
+        product = capsules.new_empty(capsules.shape[0], weight.shape[0], weight.shape[2])
+        torch.bmm(capsules.transpose(0, 1), weight, out=product.transpose(0, 1))
+        return product.add_(bias)
 
     @staticmethod
     @once_differentiable
@@ -83,6 +84,8 @@ class ChannelAffine(nn.Module):
         glorot_uniform_(self.weight, in_dim, out_dim)
 
     def forward(self, capsules: Float[Tensor, "*where caps in_dim"]) -> Float[Tensor, "*where caps out_dim"]:
+        if torch.compiler.is_exporting():  # an exported program has no gradient of its own
+            return einsum(capsules, self.weight, "... caps d, caps d e -> ... caps e") + self.bias
         rows = capsules.flatten(0, -3)
         product: Tensor = ChannelProduct.apply(*in_autocast(rows, self.weight, self.bias))
         return product.unflatten(0, capsules.shape[:-2])

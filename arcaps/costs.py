@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from arcaps.errors import ArcapsError
+from arcaps.layers import ConvCaps
 from arcaps.models import ARCapsNet, Classifier, create_model
 from arcaps.routing import Routing
 
@@ -49,7 +50,9 @@ class ModelInfo:
     parameters_with_statistics: int
     """With BatchNorm's running means and variances, as Keras counts them."""
     multiply_adds: int
-    """Of one image, forward. A training step takes about three times as many."""
+    """Of one image, forward. A training step takes about three times as many, and those that are made again."""
+    repeated_multiply_adds: int
+    """Of one image: what a training step computes a second time to save memory (`images_at_once`)."""
     activation_bytes: int
     peak_training_bytes: int
     """The most bytes of tensors alive at any moment of a training step: weights, gradients, optimiser state,
@@ -101,18 +104,13 @@ def blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module
             yield f"{prefix}{name}", child
 
 
-def flops_in_place(total: torch.Size, left: torch.Size, right: torch.Size, **_: Any) -> int:
-    """Of `total.baddbmm_(left, right)`, which torch's counter does not know."""
-    return 2 * prod(left) * right[-1]
-
-
 def count_multiply_adds(model: Classifier, images: Tensor, labels: Tensor) -> dict[str, int]:
     """The multiply-adds of one image in each layer."""
     plain = copy.deepcopy(model)
     for module in plain.modules():
         if isinstance(module, Routing):
             module.route = partial(Routing.route, module)  # type: ignore[method-assign]
-    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.baddbmm_: flops_in_place}) as counter:
+    with FlopCounterMode(display=False) as counter:
         plain(images, labels)
     flops = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
     return {name: flops.get(f"{type(plain).__name__}.{name}", 0) // 2 // len(images) for name, _ in blocks(plain)}
@@ -208,6 +206,7 @@ def info(model: Classifier, *, batch_size: int = 100) -> ModelInfo:
         images = torch.empty(batch_size, model.channels, *model.image_size)
         labels = torch.empty(batch_size, dtype=torch.long)
     layers = count_layers(twin, images, labels)
+    repeated = {name for name, layer in blocks(twin) if isinstance(layer, ConvCaps) and layer.images_at_once}
     return ModelInfo(
         model=model.name,
         config=model.config,
@@ -216,6 +215,7 @@ def info(model: Classifier, *, batch_size: int = 100) -> ModelInfo:
         trainable_parameters=model.parameter_count(),
         parameters_with_statistics=model.parameter_count(statistics=True),
         multiply_adds=sum(row.multiply_adds for row in layers),
+        repeated_multiply_adds=sum(row.multiply_adds for row in layers if row.name in repeated),
         activation_bytes=sum(row.activation_bytes for row in layers),
         peak_training_bytes=peak_of_training_step(twin, images, labels),
         warnings=warnings_for(model, layers),

@@ -8,9 +8,11 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Literal, overload
 
+import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from arcaps.activation import Activation
 from arcaps.dropout import Dropout
@@ -74,7 +76,8 @@ class ConvCaps(nn.Module):
         ConvCaps(8, 16, 8, 32, stride=2)(capsules)      # (batch, 14, 14, 8, 16) -> (batch, 7, 7, 8, 32)
 
     `residual` adds the input capsules before the activation's bound: `u_l = tanh(u_(l-1) + affine(s_l))`. `dropout`
-    drops elements of the input capsules before the votes; the residual is added undropped.
+    drops elements of the input capsules before the votes; the residual is added undropped. With `images_at_once` the
+    votes of no more images are in memory at a time, and are made again for the backward pass: less memory, more time.
     """
 
     def __init__(
@@ -92,9 +95,11 @@ class ConvCaps(nn.Module):
         activation: str = "capsule",
         residual: bool = False,
         dropout: float = 0.0,
+        images_at_once: int | None = None,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
+        self.images_at_once = images_at_once
         self.votes = ConvVotes(
             in_caps, in_dim, out_caps, out_dim, kernel=kernel, stride=stride, padding=padding, bias=bias
         )
@@ -117,15 +122,26 @@ class ConvCaps(nn.Module):
         return_coefficients: bool = False,
     ) -> Float[Tensor, "batch new_height new_width out dim"] | tuple[Tensor, Tensor]:
         """The output capsules; with `return_coefficients` also the coefficients `(..., out_caps, in_caps)`."""
-        patches = self.votes.patches(self.dropout(capsules))
-        routed, coefficients = self.routing.route(patches, self.votes.kernels, self.votes.bias)
-        output = self.activation(routed, capsules if self.residual else None)
+        inputs = (self.dropout(capsules), *([capsules] if self.residual else []))
+        if self.images_at_once is None:
+            output, coefficients = self.route(*inputs)
+        else:
+            slices = zip(*(tensor.split(self.images_at_once) for tensor in inputs), strict=True)
+            routed = [checkpoint(self.route, *part, use_reentrant=False, preserve_rng_state=False) for part in slices]
+            output, coefficients = (torch.cat(parts) for parts in zip(*routed, strict=True))
         return (output, coefficients) if return_coefficients else output
+
+    def route(self, capsules: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Votes, routing and activation for capsules after dropout: the output capsules and the coefficients."""
+        patches = self.votes.patches(capsules)
+        routed, coefficients = self.routing.route(patches, self.votes.kernels, self.votes.bias)
+        return self.activation(routed, residual), coefficients
 
     def __repr__(self) -> str:
         options = [str(self.routing), str(self.activation)]
         options += ["residual"] if self.residual else []
         options += [f"dropout {self.dropout.p:g}"] if self.dropout.p else []
+        options += [f"{self.images_at_once} images at once"] if self.images_at_once is not None else []
         return f"{type(self).__name__}({', '.join([self.votes.extra_repr(), *options])})"
 
 
@@ -152,6 +168,7 @@ class ClassCaps(ConvCaps):
         activation: str = "capsule",
         residual: bool = False,
         dropout: float = 0.0,
+        images_at_once: int | None = None,
     ) -> None:
         super().__init__(
             in_caps * prod(in_size) if per_position else in_caps,
@@ -165,6 +182,7 @@ class ClassCaps(ConvCaps):
             activation=activation,
             residual=residual,
             dropout=dropout,
+            images_at_once=images_at_once,
         )
         self.in_size = in_size
         self.per_position = per_position

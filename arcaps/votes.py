@@ -16,27 +16,32 @@ from arcaps.init import glorot_uniform_
 class Windows(torch.autograd.Function):
     """The kernel-sized window around each position, `(batch, new_height, new_width, inp, i, j, dim)`, contiguous.
 
+    Outside the input are as many zeros as `padding` says, above and below, left and right.
     Its gradient is added up window place by window place: much faster than torch's own for two unfolds.
     """
 
     @staticmethod
-    def forward(ctx: Any, capsules: Tensor, kernel: tuple[int, int], stride: int) -> Tensor:
-        ctx.shape, ctx.stride = capsules.shape, stride
+    def forward(ctx: Any, capsules: Tensor, kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> Tensor:
+        ctx.size, ctx.stride, ctx.padding = capsules.shape[1:3], stride, padding
+        if any(padding):
+            capsules = F.pad(capsules, (0, 0, 0, 0, padding[1], padding[1], padding[0], padding[0]))
+        ctx.shape = capsules.shape
         windows = capsules.unfold(1, kernel[0], stride).unfold(2, kernel[1], stride)
         return rearrange(windows, "b h w m d i j -> b h w m i j d").contiguous()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         if gradient.shape[4:6] == ctx.shape[1:3]:  # one window, which is the whole input
-            return rearrange(gradient, "b 1 1 m i j d -> b i j m d"), None, None
+            return rearrange(gradient, "b 1 1 m i j d -> b i j m d"), None, None, None
         total = gradient.new_zeros(ctx.shape)
         places = rearrange(gradient, "b h w m i j d -> i j b h w m d")
         reach = [1 + ctx.stride * (count - 1) for count in places.shape[3:5]]
         for i, row in enumerate(places):
             for j, place in enumerate(row):
                 total[:, i : i + reach[0] : ctx.stride, j : j + reach[1] : ctx.stride] += place
-        return total, None, None
+        (top, left), (height, width) = ctx.padding, ctx.size
+        return total[:, top : top + height, left : left + width], None, None, None
 
 
 def make_patches(
@@ -47,11 +52,9 @@ def make_patches(
     padding: tuple[int, int] = (0, 0),
 ) -> Float[Tensor, "batch new_height new_width inp patch"]:
     """What the kernel at each position sees of each input channel, as one vector."""
-    if any(padding):
-        capsules = F.pad(capsules, (0, 0, 0, 0, padding[1], padding[1], padding[0], padding[0]))
     if kernel == (1, 1) and stride == 1:
         return capsules
-    windows: Tensor = Windows.apply(capsules, kernel, stride)
+    windows: Tensor = Windows.apply(capsules, kernel, stride, padding)
     return windows.flatten(4)
 
 

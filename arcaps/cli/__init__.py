@@ -5,7 +5,7 @@ import sys
 
 import tyro
 
-from arcaps.cli import data, model, training
+from arcaps.cli import bench, data, model, training
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 
@@ -17,6 +17,7 @@ app.command(training.predict)
 app.command(training.ensemble)
 app.command(training.sweep)
 app.command(model.info)
+app.command(bench.bench)
 data_app = tyro.extras.SubcommandApp()
 data_app.command(name="list")(data.list_data)
 data_app.command(name="fetch")(data.fetch_data)

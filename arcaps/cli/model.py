@@ -65,11 +65,14 @@ def print_table(result: "ModelInfo") -> None:
         numbers = (f"{row.parameters:,}", f"{row.multiply_adds:,}", f"{row.activation_bytes / 1e6:,.1f}")
         table.add_row(*names, shape, *numbers)
     console.print(table)
+    training = "about three times as many in training"
+    if result.repeated_multiply_adds:
+        share = result.repeated_multiply_adds / (3 * result.multiply_adds)
+        training += f", and {result.repeated_multiply_adds / 1e6:,.1f} M made again to save memory (+{share:.0%})"
     lines = {
         "parameters": f"{result.trainable_parameters:,} trainable, "
         f"{result.parameters_with_statistics:,} with BatchNorm statistics",
-        "multiply-adds": f"{result.multiply_adds / 1e6:,.1f} M per image forward, "
-        "about three times as many in training",
+        "multiply-adds": f"{result.multiply_adds / 1e6:,.1f} M per image forward, {training}",
         "memory": f"{result.peak_training_bytes / 1e6:,.0f} MB of tensors at the peak of a training step with RMSprop",
         "": "(the process itself takes some 350 MB more, and the allocator may hold a third more than is used)",
     }

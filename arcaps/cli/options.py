@@ -37,6 +37,8 @@ class ArchitectureOptions(TypedDict, total=False):
     """Channels of the stages of strong_conv_net."""
     decoder: bool
     """Whether a capsule network reconstructs its input."""
+    images_at_once: int
+    """Keep the votes of no more images in memory at a time, and make them again for the backward pass (ar_capsnet)."""
 
 
 class ModelOptions(ArchitectureOptions, total=False):

@@ -73,6 +73,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
     | routing, activation | of every capsule layer, by name: `"dynamic(iterations=3)"`, `"squash"`                 |
     | dropout             | on the input capsules of every routing layer                                           |
     | decoder             | without it there is no reconstruction                                                  |
+    | images_at_once      | no more images' votes are in memory at a time; they are made again for the backward pass |
 
     The class layer's parameters grow with the area it sees: for larger images give more layers a stride of 2.
     """
@@ -97,6 +98,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         dropout: float = 0.5,
         stem_channels: int = 64,
         decoder: bool = True,
+        images_at_once: int | None = None,
     ) -> None:
         strides = tuple(strides) if strides is not None else (2, *[1] * (layers - 1))[:layers]
         super().__init__(
@@ -114,6 +116,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
             dropout=dropout,
             stem_channels=stem_channels,
             decoder=decoder,
+            images_at_once=images_at_once,
         )
         if len(strides) != layers or any(stride not in (1, 2) for stride in strides):
             raise ArcapsError(
@@ -138,6 +141,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
                 activation=activation,
                 residual=residual and index > 0 and stride == 1,
                 dropout=dropout,
+                images_at_once=images_at_once,
             )
             for index, stride in enumerate(strides)
         )
@@ -152,6 +156,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
             routing=routing,
             activation=activation,
             dropout=dropout,
+            images_at_once=images_at_once,
         )
         self.decoder = Decoder(classes, dim, (channels, *self.image_size)) if decoder else None
 

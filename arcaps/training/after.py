@@ -80,7 +80,7 @@ def evaluate_ensemble(
 @torch.no_grad()
 def predict_files(path: Path, images: list[Path]) -> list[dict[str, Any]]:
     """The class of each image file, or of each in a folder, with the score of every class."""
-    model = open_model(path)
+    model = open_model(path).for_inference()
     readable = Image.registered_extensions()
     files = []
     for image in images:

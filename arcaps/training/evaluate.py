@@ -85,13 +85,11 @@ def class_scores(
         given = "x".join(map(str, (dataset.channels, *dataset.image_size)))
         raise ArcapsError(f"the model takes images of {wanted}, {dataset.name} has {given}")
     device = device or next(model.parameters()).device
-    training = model.training
-    model.eval()
+    model = model.for_inference()
     scores = []
     for pixels in dataset.images.split(batch_size):
         with torch.autocast(device.type, precision, enabled=precision != torch.float32):
             scores.append(model(model.preprocessing(pixels.to(device))).scores.float().cpu())
-    model.train(training)
     return torch.cat(scores)
 
 

@@ -92,7 +92,7 @@ class Trainer:
         self.step = 0
         self.epoch = 0
         self.best: dict[str, dict[str, float]] = {}
-        self.seconds = 0.0
+        self.seconds = self.step_seconds = 0.0
         self.sums: dict[str, float] = {}
         self.stop_requested = ""
         self.stop_code = 0
@@ -112,7 +112,9 @@ class Trainer:
         """The rest of the pass over the training images that is under way."""
         self.model.train()
         for batch in self.loader:
+            began = time.monotonic()
             self.take_step(batch)
+            self.step_seconds += time.monotonic() - began
             self.display.step(self)
             stop, due = self.must_stop_or_save()
             if stop or due:
@@ -182,6 +184,7 @@ class Trainer:
             "losses": {name: value / images for name, value in totals.items()},
             **{f"{name}_error": error for name, error in errors.items()},
             "seconds": self.seconds,
+            "step_seconds": self.step_seconds,
         }
         self.sums = {}
         better = [name for name, error in errors.items() if error < self.best.get(name, {"error": math.inf})["error"]]
@@ -220,6 +223,7 @@ class Trainer:
                 "epoch": self.epoch,
                 "best": self.best,
                 "seconds": self.seconds + time.monotonic() - self.started,
+                "step_seconds": self.step_seconds,
                 "sums": sums,
                 "metrics_bytes": metrics.stat().st_size if metrics.exists() else 0,
             }
@@ -256,7 +260,7 @@ class Trainer:
         if own in (random := part("cuda_random.")) and self.processes.device.type == "cuda":
             torch.cuda.set_rng_state(random[own], self.processes.device)
         self.step, self.epoch, self.best = progress["step"], progress["epoch"], progress["best"]
-        self.seconds = progress["seconds"]
+        self.seconds, self.step_seconds = progress["seconds"], progress["step_seconds"]
         self.sums = {name: value if self.processes.first else 0.0 for name, value in progress["sums"].items()}
 
     def random_states(self) -> dict[str, Tensor]:

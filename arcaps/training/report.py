@@ -18,12 +18,14 @@ def write_report(run: Run, images: Images, result: dict[str, Any]) -> None:
     model, config, metrics, test = run.model(), run.config, run.metrics, result["test"]
     folder = run.path / "figures"
     names = images.test.class_names
+    last = metrics[-1]
     figures.save(figures.learning_curves(metrics, result["epoch"]), folder / "learning_curves.png")
     figures.save(figures.confusion_matrix(torch.tensor(test["confusion"]), names), folder / "confusion.png")
     low, high = test["interval_95"]
     facts = {
         "model": f"{config['recipe']['model']}, {model.parameter_count():,} trainable parameters",
-        "training": f"{len(metrics)} epochs, {metrics[-1]['step']:,} steps, {metrics[-1]['seconds'] / 60:.1f} minutes",
+        "training": f"{len(metrics)} epochs, {last['step']:,} steps, {last['seconds'] / 60:.1f} minutes, "
+        f"{last['step_seconds'] / last['seconds']:.0%} of them in the steps themselves",
         "seed": config["recipe"]["seed"],
         "machine": f"{config['machine']['processor']}, {config['machine']['cores']} cores",
         "versions": ", ".join(f"{name} {number}" for name, number in config["versions"].items()),

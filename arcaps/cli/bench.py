@@ -1,0 +1,131 @@
+"""`arcaps bench`."""
+
+import json as jsonlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arcaps.cli.options import Flag, report
+
+if TYPE_CHECKING:
+    from arcaps.benchmark import Benchmark
+
+
+def bench(
+    *,
+    models: tuple[str, ...] = ("ar_capsnet", "capsule_net", "conv_net", "strong_conv_net"),
+    data: tuple[str, ...] = ("mnist", "cifar10"),
+    rounds: int = 7,
+    batch_size: int = 100,
+    precisions: tuple[str, ...] | None = None,
+    growth: Flag = False,
+    save: Path | None = None,
+    json: Flag = False,
+) -> None:
+    """Time the models on this machine, as multiples of the matrix products that they are made of.
+
+    Leave the machine alone meanwhile. All models and data take about five minutes on two cores, --growth as long again.
+
+    Args:
+        models: Which models to time.
+        data: The sizes of images: mnist, cifar10. The pixels are random.
+        rounds: How often everything is timed; medians and minima are over the rounds.
+        batch_size: Images in a training step and in a forward pass.
+        precisions: float32, bfloat16, or both; by default bfloat16 only where the processor computes in it.
+        growth: Also measure how AR CapsNet's time and memory grow with images, classes, layers and batch.
+        save: A folder for bench.json and the bar chart bench.png.
+        json: Print JSON instead of tables.
+    """
+    from arcaps.benchmark import bench as measure
+
+    result = measure(
+        models,
+        data,
+        rounds=rounds,
+        batch_size=batch_size,
+        precisions=precisions,
+        growth=growth,
+        report=report,
+    )
+    text = jsonlib.dumps(result.as_dict(), indent=2)
+    if json:
+        print(text)
+    else:
+        print_tables(result)
+    if save is not None:
+        from arcaps.figures import bench_chart
+        from arcaps.figures import save as save_figure
+        from arcaps.storage import write_whole
+
+        save.mkdir(parents=True, exist_ok=True)
+        write_whole(save / "bench.json", (text + "\n").encode())
+        save_figure(bench_chart(result.as_dict()["timings"], caption(result)), save / "bench.png")
+        report(f"written: {save}/bench.json, {save}/bench.png")
+
+
+def caption(result: "Benchmark") -> str:
+    """Where and how it was measured."""
+    machine = result.machine
+    rates = ", ".join(f"{rate:,.0f} GFLOP/s in {name}" for name, rate in result.gflops.items())
+    return (
+        f"{machine['processor']}, {machine['threads']} threads, torch {result.versions['torch']}, {result.day}; "
+        f"medians of {result.rounds} interleaved rounds; matrix products: {rates}"
+    )
+
+
+def print_tables(result: "Benchmark") -> None:
+    """What was found, for people."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    def show(title: str, headings: list[str], rows: list[list[str]], words: int) -> None:
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for number, heading in enumerate(headings):
+            table.add_column(heading, justify="left" if number < words else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+    def megabytes(value: float | None) -> str:
+        return "?" if value is None else f"{value:,.0f}"
+
+    console = Console()
+    for where, precision in dict.fromkeys((row.data, row.precision) for row in result.timings):
+        rows = [
+            [
+                row.model,
+                row.act,
+                str(row.batch_size),
+                f"{row.median_ms:,.1f}",
+                f"{row.minimum_ms:,.1f}",
+                f"{row.images_per_second:,.0f}",
+                f"{row.times_floor:.2f}",
+                megabytes(row.peak_mb),
+            ]
+            for row in result.timings
+            if (row.data, row.precision) == (where, precision)
+        ]
+        headings = ["model", "act", "batch", "median\nms", "least\nms", "images/s", "times\nfloor", "peak\nMB"]
+        show(f"{where}, {precision}", headings, rows, 2)
+    if result.ratios:
+        acts = ["training step", "forward", "latency", "parameters", "multiply_adds"]
+        rows = [[row["data"], row["precision"], *(f"{row[act]:.2f}" for act in acts)] for row in result.ratios]
+        show("CapsuleNet over AR CapsNet", ["data", "format", *(act.replace("_", "-") for act in acts)], rows, 2)
+    if result.growth:
+        rows = [
+            [
+                row.setting,
+                row.value,
+                str(row.batch_size),
+                f"{row.million_multiply_adds:,.1f}",
+                f"{row.step_ms:,.0f}",
+                f"{row.ms_per_image:,.2f}",
+                f"{row.times_floor:.2f}",
+                megabytes(row.peak_mb),
+            ]
+            for row in result.growth
+        ]
+        headings = ["setting", "value", "batch", "million\nmult.-adds", "step\nms", "ms per\nimage", "times\nfloor"]
+        show("how a training step of AR CapsNet grows", [*headings, "peak\nMB"], rows, 2)
+    for line in [caption(result), *result.notes]:
+        console.print(line, highlight=False, soft_wrap=True)
