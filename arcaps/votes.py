@@ -16,8 +16,8 @@ from arcaps.init import glorot_uniform_
 class Windows(torch.autograd.Function):
     """The kernel-sized window around each position, `(batch, new_height, new_width, inp, i, j, dim)`, contiguous.
 
-    Outside the input are as many zeros as `padding` says, above and below, left and right.
-    Its gradient is added up window place by window place: much faster than torch's own for two unfolds.
+    Outside the input are zeros, `padding` of them above and below, left and right. The gradient is added up window
+    place by window place: much faster than torch's own for two unfolds.
     """
 
     @staticmethod
@@ -33,13 +33,14 @@ class Windows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         if gradient.shape[4:6] == ctx.shape[1:3]:  # one window, which is the whole input
-            return rearrange(gradient, "b 1 1 m i j d -> b i j m d"), None, None, None
-        total = gradient.new_zeros(ctx.shape)
-        places = rearrange(gradient, "b h w m i j d -> i j b h w m d")
-        reach = [1 + ctx.stride * (count - 1) for count in places.shape[3:5]]
-        for i, row in enumerate(places):
-            for j, place in enumerate(row):
-                total[:, i : i + reach[0] : ctx.stride, j : j + reach[1] : ctx.stride] += place
+            total = rearrange(gradient, "b 1 1 m i j d -> b i j m d")
+        else:
+            total = gradient.new_zeros(ctx.shape)
+            places = rearrange(gradient, "b h w m i j d -> i j b h w m d")
+            reach = [1 + ctx.stride * (count - 1) for count in places.shape[3:5]]
+            for i, row in enumerate(places):
+                for j, place in enumerate(row):
+                    total[:, i : i + reach[0] : ctx.stride, j : j + reach[1] : ctx.stride] += place
         (top, left), (height, width) = ctx.padding, ctx.size
         return total[:, top : top + height, left : left + width], None, None, None
 

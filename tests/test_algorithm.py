@@ -34,7 +34,14 @@ def assert_same(found: Tensor, expected: Tensor, leaves: list[Tensor]) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(
     ("in_caps", "in_dim", "out_caps", "out_dim", "size"),
-    [(2, 3, 3, 4, (5, 6)), (1, 4, 2, 2, (4, 4)), (3, 2, 1, 5, (7, 3)), (4, 4, 4, 4, (2, 5)), (8, 16, 8, 32, (2, 2))],
+    [
+        (2, 3, 3, 4, (5, 6)),
+        (1, 4, 2, 2, (4, 4)),
+        (3, 2, 1, 5, (7, 3)),
+        (4, 4, 4, 4, (2, 5)),
+        (8, 16, 8, 32, (2, 2)),
+        (2, 3, 2, 3, (1, 1)),
+    ],
 )
 def test_conv_caps_is_algorithm_1(
     in_caps: int, in_dim: int, out_caps: int, out_dim: int, size: tuple[int, int], stride: int
