@@ -1,25 +1,14 @@
-"""Figures: the only place that imports matplotlib."""
+"""Figures of a training: how it went, what was mistaken, what the decoder draws."""
 
-from pathlib import Path
 from typing import Any
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
-matplotlib.use("Agg")
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by every eye (Okabe and Ito)
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure and forget it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, bbox_inches="tight")
-    plt.close(figure)
-    return path
+from arcaps.figures.base import BLUE, GREEN, ORANGE, picture
 
 
 def learning_curves(metrics: list[dict[str, Any]], chosen: int) -> Figure:
@@ -59,11 +48,6 @@ def confusion_matrix(confusion: Int[Tensor, "classes classes"], names: tuple[str
         axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="taken for", ylabel="is")
     return figure
-
-
-def picture(image: Float[Tensor, "channels height width"]) -> Any:
-    """An image as matplotlib wants it: (height, width, 3) in 0..1."""
-    return image.clamp(0, 1).expand(3, -1, -1).permute(1, 2, 0).numpy()
 
 
 def image_grid(
