@@ -230,6 +230,8 @@ class Cosine:
     """Signs fixed by the paper's footnote; NaN where a capsule did not move."""
     free: Float[Tensor, "pairs count"]
     """Signs as the SVD gives them."""
+    arbitrary: Float[Tensor, "pairs count"]
+    """Signs drawn at random: all that is known of a singular vector's sign."""
     fixed_before: Float[Tensor, "pairs count"]
     """As `fixed`, before the bound."""
     pairs: tuple[str, ...] = PAIRS
@@ -249,6 +251,11 @@ class Cosine:
             "above_0.9": numbers > 0.9,
         }
         return {name: float(where.double().mean()) for name, where in near.items()}
+
+    def differ(self) -> list[float]:
+        """For each pair the part of the images whose cosine changes its sign when the signs are fixed."""
+        both = zip(self.fixed, self.free, strict=True)
+        return [float((fixed * free < 0).double().sum() / (~fixed.isnan()).sum()) for fixed, free in both]
 
     def peaks(self, cosines: Float[Tensor, " count"]) -> tuple[bool, bool]:
         """Whether there is a peak at -1, and one at +1.
@@ -270,7 +277,12 @@ class Cosine:
             "count": self.fixed.shape[1],
             "bins": torch.linspace(-1, 1, 41).tolist(),
         }
-        kinds = (("signs_fixed", self.fixed), ("signs_free", self.free), ("before_signs_fixed", self.fixed_before))
+        kinds = (
+            ("signs_fixed", self.fixed),
+            ("signs_of_the_svd", self.free),
+            ("signs_at_random", self.arbitrary),
+            ("before_signs_fixed", self.fixed_before),
+        )
         for name, cosines in kinds:
             found[name] = {}
             for pair, values in zip(self.pairs, cosines, strict=True):
@@ -283,6 +295,7 @@ class Cosine:
                     "peak_at_-1": at_minus,
                     "peak_at_+1": at_plus,
                 }
+        found["svd_signs_differ"] = dict(zip(self.pairs, self.differ(), strict=True))
         fixed = [self.peaks(values) for values in self.fixed]
         found["observations"] = {
             "peaks_at_-1_and_+1": {pair: all(peaks) for pair, peaks in zip(self.pairs, fixed, strict=True)},
@@ -297,6 +310,7 @@ def cosine(
     *,
     alignment: Alignment | None = None,
     count: int | None = None,
+    seed: int = 0,
     report: Report = silent,
 ) -> Cosine:
     """Compare the align vectors of positive and negative transformations.
@@ -313,11 +327,14 @@ def cosine(
         return cosines.masked_fill(still[:half] | still[half:], torch.nan)
 
     after, before = measured.after, measured.before
+    fixed = compare(after, after.fixed)
+    coin = torch.randint(2, fixed.shape, generator=torch.Generator().manual_seed(seed))
     return Cosine(
         measured.model,
         measured.data,
         measured.bound,
-        compare(after, after.fixed),
+        fixed,
         compare(after, after.vectors),
+        fixed * (2 * coin - 1),
         compare(before, before.fixed),
     )

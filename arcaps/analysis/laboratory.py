@@ -93,7 +93,7 @@ class Laboratory:
         """Move each dimension."""
         names = self.dataset.class_names
         chosen = self.classes if self.classes is not None else names[:10]
-        count = 100 if self.count is None else min(100, self.count)
+        count = 50 if self.count is None else min(50, self.count)
         found = perturb(self.model, self.dataset, classes=chosen, dims=self.dims, count=count, report=self.report)
         about = self.about(found.data, int(found.counts.sum()))
         drawn = {

@@ -110,7 +110,7 @@ def perturb(
     dims: Sequence[int] | None = None,
     steps: int = STEPS,
     reach: float = REACH,
-    count: int = 100,
+    count: int = 50,
     report: Report = silent,
 ) -> Perturbation:
     """Move each dimension of the class capsule, after its bound, and draw (the paper's dimension perturbation).
@@ -131,7 +131,9 @@ def perturb(
     chosen = find_classes(dataset.class_names, classes)
     greatest = capsule_net.class_caps.activation.max_length
     device = next(model.parameters()).device
-    offsets = torch.linspace(-reach * greatest, reach * greatest, steps, device=device)
+    if steps < 2:
+        raise ArcapsError(f"steps is {steps}: give at least 2")
+    offsets = (2 * torch.arange(steps, device=device) - (steps - 1)) / (steps - 1) * (reach * greatest)
     examples, pictures, change, counts = [], [], [], []
     with at_rest(model):
         for label in chosen:

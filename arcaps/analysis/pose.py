@@ -23,8 +23,9 @@ from arcaps.models.capsules import CapsuleClassifier
 PARAMETERS = ("angle", "shear", "scale_x", "scale_y", "shift_x", "shift_y")
 RANGES = Augmentation(rotation=20.0, shift=1 / 7, scale=0.2, shear=0.2)
 """affNIST's ranges; the shift is 4 pixels of 28."""
-STRENGTHS = torch.logspace(-6, 3, 28, dtype=torch.float64)
-"""Of the ridge, as a multiple of the features' mean variance times the number of images."""
+STRENGTHS = torch.logspace(-4, 3, 22, dtype=torch.float64)
+"""Of the ridge, in units of the mean square of the singular values. Weaker ones fit directions in which the features
+hardly ever move, and a held-out image that does move there gets a wild prediction."""
 
 WIDEST = 1024
 """Wider features, such as colour pixels, get no read-out shared by all classes: it would take long."""
@@ -47,7 +48,7 @@ def ridge_predictions(
     """
     exact, wanted = features.double(), targets.double()
     if len(exact) < 2 * folds:
-        raise ArcapsError(f"{len(exact)} images of a class are too few for {folds} folds: give at least {2 * folds}")
+        raise ArcapsError(f"a class has {len(exact)} images: give at least {2 * folds} of each, to read a pose off in {folds} folds")
     order = torch.randperm(len(exact), generator=torch.Generator().manual_seed(seed))
     predictions = torch.empty_like(wanted)
     chosen = []

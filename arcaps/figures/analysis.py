@@ -143,22 +143,24 @@ def cosine(found: Cosine, about: str) -> Figure:
     """Histograms of the cosine between align vectors of opposite transformations."""
     figure, many = plt.subplots(1, len(found.pairs), figsize=(10, 3.2), sharey=True)
     bins = np.linspace(-1, 1, 41)
-    for axes, name, fixed, free in zip(many, found.pairs, found.fixed, found.free, strict=True):
-        share = [np.full(len(values), 100 / len(values)) for values in (fixed, free)]
-        axes.hist(fixed, bins, weights=share[0], color=BLUE, alpha=0.75, label="signs fixed (the paper's footnote)")
-        axes.hist(
-            free, bins, weights=share[1], histtype="step", color=ORANGE, lw=1.6, label="signs as the SVD gives them"
-        )
+    kinds = zip(many, found.pairs, found.fixed, found.free, found.arbitrary, strict=True)
+    for axes, name, fixed, free, arbitrary in kinds:
+        weights = np.full(len(fixed), 100 / len(fixed))
+        axes.hist(fixed, bins, weights=weights, color=BLUE, alpha=0.5, label="signs fixed (the paper's footnote)")
+        line: dict[str, Any] = {"weights": weights, "histtype": "step"}
+        axes.hist(free, bins, color=ORANGE, lw=1.2, label="signs as the SVD gives them", **line)
+        axes.hist(arbitrary, bins, color="black", lw=1.4, ls=":", label="signs at random", **line)
         axes.set(title=name, xlabel="cosine", xlim=(-1.02, 1.02))
         clean(axes)
     many[0].set_ylabel("images, % per bin of 0.05")
     figure.tight_layout()
     handles, names = many[0].get_legend_handles_labels()
-    figure.legend(handles, names, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.97), ncols=2)
+    figure.legend(handles, names, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.97), ncols=3)
     add_caption(
         figure,
         "The cosine between the align vectors of a positive transformation and of its negative one. At -1 the capsule "
-        f"moves to opposite sides, at +1 to the same side. {about}",
+        "moves to opposite sides, at +1 to the same side. The sign of a singular vector is arbitrary until it is "
+        f"fixed. {about}",
     )
     return figure
 

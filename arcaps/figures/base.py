@@ -37,9 +37,12 @@ def save_both(figure: Figure, path: Path) -> list[str]:
 
 
 def add_caption(figure: Figure, text: str) -> None:
-    """Say below a figure what is seen."""
-    width = int(figure.get_size_inches()[0] * 15)
-    figure.text(0.02, -0.01, "\n".join(wrap(text, width)), ha="left", va="top", fontsize=8)
+    """Say below a figure, when all else is drawn, what is seen."""
+    figure.canvas.draw()
+    box = figure.get_tightbbox()
+    wide, high = figure.get_size_inches()
+    lines = "\n".join(wrap(text, int(box.width * 15.5)))
+    figure.text(box.x0 / wide, (box.y0 - 0.12) / high, lines, ha="left", va="top", fontsize=8, in_layout=False)
 
 
 def clean(*many: Axes) -> None:
