@@ -124,8 +124,11 @@ class Laboratory:
         """The linear read-out of the pose, of all runs."""
         dataset = self.regenerated or self.dataset
         dims = [m.class_caps.routing.dim for m in self.models().values() if isinstance(m, CapsuleClassifier)]
+        width = min(dims, default=None)
         found = {
-            name: pose(model, dataset, count=self.count, components=min(dims, default=None), report=self.report)
+            name: pose(
+                model, dataset, count=self.count, components=width, pixels=model is self.model, report=self.report
+            )
             for name, model in self.models().items()
         }
         first = next(iter(found.values()))

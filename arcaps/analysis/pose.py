@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from arcaps.analysis.base import at_rest, batches, choose_images, of_class, plain, silent
+from arcaps.analysis.base import DoesNotApplyError, at_rest, batches, choose_images, of_class, plain, silent
 from arcaps.data import Augmentation, Dataset
 from arcaps.data.sources import Report
 from arcaps.data.warp import Transform, warp
@@ -48,7 +48,9 @@ def ridge_predictions(
     """
     exact, wanted = features.double(), targets.double()
     if len(exact) < 2 * folds:
-        raise ArcapsError(f"a class has {len(exact)} images: give at least {2 * folds} of each, to read a pose off in {folds} folds")
+        raise ArcapsError(
+            f"a class has {len(exact)} images: give at least {2 * folds} of each, to read a pose off in {folds} folds"
+        )
     order = torch.randperm(len(exact), generator=torch.Generator().manual_seed(seed))
     predictions = torch.empty_like(wanted)
     chosen = []
@@ -246,6 +248,7 @@ def pose(
     *,
     count: int | None = None,
     components: int | None = None,
+    pixels: bool = True,
     folds: int = 5,
     batch_size: int = 250,
     seed: int = 0,
@@ -262,6 +265,10 @@ def pose(
     most = 10_000 if dataset.transforms is not None else None
     chosen = transformed(choose_images(model, dataset, most if count is None else min(count, most or count)), seed)
     assert chosen.transforms is not None
+    fewest = int(chosen.labels.unique(return_counts=True)[1].min())
+    if fewest < 2 * folds:
+        needed = f"pose needs {2 * folds} images of each class or more, to fit on some and judge on others"
+        raise DoesNotApplyError(f"{needed}: {fewest} of {len(chosen):,} are of one class")
     targets = targets_of(chosen.transforms)
     with at_rest(model):
         features = torch.cat(
@@ -274,7 +281,8 @@ def pose(
     own = "class capsule" if is_capsule else "last layer"
     width = components or (features.shape[1] if is_capsule else 32)
     read_outs = {}
-    for name, values in ((own, features), ("pixels", chosen.images.flatten(1).double() / 255)):
+    kinds = {own: features, "pixels": chosen.images.flatten(1).double() / 255} if pixels else {own: features}
+    for name, values in kinds.items():
         for limit in (None, width) if values.shape[1] > width else (None,):
             full = name if limit is None else f"{name}, {limit} components"
             report(f"pose: reading it off {full} ({values.shape[1]} numbers)")

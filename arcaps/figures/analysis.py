@@ -84,7 +84,7 @@ def perturb_ranking(found: Perturbation, about: str) -> Figure:
     """How much every dimension changes the picture of every class."""
     height = 0.3 * len(found.class_names) + 1.2
     figure, axes = plt.subplots(figsize=(max(5.0, 0.27 * len(found.dims) + 2.2), height))
-    drawn = axes.imshow(found.change, cmap="viridis", vmin=0, aspect="auto")
+    drawn = axes.imshow(found.change.numpy(), cmap="viridis", vmin=0, aspect="auto")
     axes.set_yticks(range(len(found.class_names)), found.class_names, fontsize=8)
     axes.set_xticks(range(len(found.dims)), [str(dim) for dim in found.dims], fontsize=7)
     axes.set(xlabel="dimension of the class capsule", ylabel="class")
@@ -112,7 +112,7 @@ def align(found: Alignment, about: str, paper: Mapping[str, tuple[float, ...]], 
     axes.axhline(printed[0], color="black", lw=1, ls=":", label=f"random vectors, printed in the paper: {printed[0]}")
     stages = ((found.after, -0.14, BLUE, "o", "after"), (found.before, 0.14, ORANGE, "s", "before"))
     for stage, offset, colour, marker, word in stages:
-        mean, deviation = found.table(stage)
+        mean, deviation = (numbers.numpy() for numbers in found.table(stage))
         for row in mean[:-1]:
             axes.plot(places + offset * 1.9, row, ls="", marker="_", ms=7, color=colour, alpha=0.6)
         axes.errorbar(
@@ -143,7 +143,7 @@ def cosine(found: Cosine, about: str) -> Figure:
     """Histograms of the cosine between align vectors of opposite transformations."""
     figure, many = plt.subplots(1, len(found.pairs), figsize=(10, 3.2), sharey=True)
     bins = np.linspace(-1, 1, 41)
-    kinds = zip(many, found.pairs, found.fixed, found.free, found.arbitrary, strict=True)
+    kinds = zip(many, found.pairs, found.fixed.numpy(), found.free.numpy(), found.arbitrary.numpy(), strict=True)
     for axes, name, fixed, free, arbitrary in kinds:
         weights = np.full(len(fixed), 100 / len(fixed))
         axes.hist(fixed, bins, weights=weights, color=BLUE, alpha=0.5, label="signs fixed (the paper's footnote)")
@@ -181,7 +181,7 @@ def pose(found: Mapping[str, Pose], about: str) -> Figure:
     places = np.arange(len(parameters))
     hatches = ("", "", "", "//", "\\\\", "xx", "..", "++")
     for number, (name, read_out) in enumerate(bars.items()):
-        heights = np.maximum(np.asarray(read_out.r2), 0)
+        heights = np.maximum(read_out.r2.numpy(), 0)
         spots = places - 0.42 + (number + 0.5) * width
         colour = PALETTE[number % len(PALETTE)]
         axes.bar(spots, heights, width * 0.92, color=colour, label=name, hatch=hatches[number % 8], edgecolor="white")
@@ -208,7 +208,7 @@ def robustness(found: Robustness, about: str) -> Figure:
     figure, grid = plt.subplots(rows, columns, figsize=(3.1 * columns, 2.9 * rows), squeeze=False, sharey=True)
     many = list(grid.flat)
     for axes, (name, curve) in zip(many, found.curves.items(), strict=False):
-        shares, limits = 100 * found.accuracy(name), 100 * found.interval(name)
+        shares, limits = 100 * found.accuracy(name).numpy(), 100 * found.interval(name).numpy()
         for row, model in enumerate(found.models):
             colour, marker = PALETTE[row % len(PALETTE)], MARKERS[row % len(MARKERS)]
             axes.plot(curve.values, shares[row], color=colour, marker=marker, ms=4, lw=1.4, label=model)
@@ -246,24 +246,25 @@ def attention_maps(found: Attention, layer: LayerAttention, about: str, most: in
     figure, (left, right) = plt.subplots(
         1,
         2,
-        figsize=(0.75 * (len(shown) + 1) + 3.2, 0.72 * aspect * classes + 0.9),
+        figsize=(0.72 * (len(shown) + 1) + 1.4, 0.72 * aspect * classes + 1.5),
         width_ratios=[len(shown), 1],
+        layout="constrained",
     )
     maps = rearrange(framed(listened[..., shown]), "n h w m -> (n h) (m w)")
-    drawn = left.imshow(maps, cmap="viridis", vmin=0, interpolation="nearest")
+    drawn = left.imshow(maps.numpy(), cmap="viridis", vmin=0, interpolation="nearest")
     left.set_xticks([(n + 0.5) * (width + 1) - 1 for n in range(len(shown))], [str(int(m)) for m in shown])
-    left.set_xlabel(f"input channel{which}", fontsize=9)
-    sure = rearrange(framed(layer.entropy.unsqueeze(-1)), "n h w 1 -> (n h) w")
-    other = right.imshow(sure, cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-    right.set_xticks([])
-    right.set_xlabel("entropy", fontsize=9)
-    for axes in (left, right):
-        axes.set_yticks([(n + 0.5) * (height + 1) - 1 for n in range(classes)], names, fontsize=8)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
+    left.set_yticks([(n + 0.5) * (height + 1) - 1 for n in range(classes)], names, fontsize=8)
     left.set_ylabel("class of the images")
-    figure.colorbar(drawn, ax=left, label="coefficient", fraction=0.04, pad=0.02)
-    figure.colorbar(other, ax=right, label="entropy, 1: all the same", fraction=0.25, pad=0.15)
+    left.set_title(f"input channel{which}", fontsize=9)
+    sure = rearrange(framed(layer.entropy.unsqueeze(-1)), "n h w 1 -> (n h) w")
+    other = right.imshow(sure.numpy(), cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
+    right.set_title("entropy", fontsize=9)
+    right.set(xticks=[], yticks=[])
+    for axes in (left, right):
+        axes.tick_params(length=0, labeltop=axes is left, labelbottom=False)
+        axes.spines[:].set_visible(False)
+    figure.colorbar(drawn, ax=left, location="bottom", label="coefficient", shrink=0.8, aspect=30, pad=0.02)
+    figure.colorbar(other, ax=right, location="bottom", label="1: unsure", ticks=[0, 1], aspect=5, pad=0.02)
     who = "of the true class's capsule" if layer.name == "class_caps" else "the mean over the output channels"
     add_caption(
         figure,
@@ -288,7 +289,7 @@ def attention_matrix(
 ) -> Figure:
     """A layer without positions: input channels by classes."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 0.32 * len(names) + 1.4), width_ratios=[3, 1.4], sharey=True)
-    drawn = left.imshow(listened, cmap="viridis", vmin=0, aspect="auto")
+    drawn = left.imshow(listened.numpy(), cmap="viridis", vmin=0, aspect="auto")
     if listened.numel() <= 200:
         for row, column in np.ndindex(*listened.shape):
             value = float(listened[row, column])
@@ -298,7 +299,7 @@ def attention_matrix(
     left.set_xticks(range(listened.shape[1]))
     left.set(xlabel="input channel", ylabel="class of the images, and of the capsule")
     figure.colorbar(drawn, ax=left, label="coefficient")
-    right.barh(range(len(names)), entropy, color=BLUE)
+    right.barh(range(len(names)), entropy.numpy(), color=BLUE)
     right.set(xlabel="entropy, 1: all the same", xlim=(0, 1))
     clean(right)
     figure.tight_layout()
@@ -324,15 +325,13 @@ def attention_removal(found: Attention, about: str) -> Figure:
     for column, layer in enumerate(found.layers):
         top, bottom = grid[:, column]
         channels = len(layer.removed_accuracy)
-        top.bar(range(channels), 100 * layer.removed_accuracy, color=BLUE)
-        top.axhline(100 * found.accuracy, color="black", lw=1, ls="--", label=f"whole: {found.accuracy:.1%}")
-        top.set(ylim=(0, 108), title=layer.name, xlim=(-0.6, channels - 0.4))
-        top.set_ylabel("right without it, %")
-        top.legend(frameon=False, fontsize=8, loc="lower right", facecolor="white")
-        top.get_legend().set_frame_on(True)
+        top.bar(range(channels), 100 * layer.removed_accuracy.numpy(), color=BLUE)
+        top.axhline(100 * found.accuracy, color="black", lw=1, ls="--")
+        top.set(ylim=(0, 104), xlim=(-0.6, channels - 0.4), ylabel="right without it, %")
+        top.set_title(f"{layer.name} (dashed: with all, {found.accuracy:.1%})", fontsize=10)
         clean(top)
         lost = (found.length - layer.removed_length).T
-        drawn = bottom.imshow(lost, cmap="PuOr", vmin=-greatest, vmax=greatest, aspect="auto")
+        drawn = bottom.imshow(lost.numpy(), cmap="PuOr", vmin=-greatest, vmax=greatest, aspect="auto")
         bottom.set_yticks(range(len(found.class_names)), found.class_names, fontsize=8)
         bottom.set(xlabel="input channel removed", ylabel="class")
     figure.colorbar(drawn, ax=grid[1, :].tolist(), label="length lost")

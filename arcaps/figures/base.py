@@ -42,7 +42,7 @@ def add_caption(figure: Figure, text: str) -> None:
     box = figure.get_tightbbox()
     wide, high = figure.get_size_inches()
     lines = "\n".join(wrap(text, int(box.width * 15.5)))
-    figure.text(box.x0 / wide, (box.y0 - 0.12) / high, lines, ha="left", va="top", fontsize=8, in_layout=False)
+    figure.text(box.x0 / wide, (box.y0 - 0.12) / high, lines, ha="left", va="top", fontsize=8)
 
 
 def clean(*many: Axes) -> None:
