@@ -96,11 +96,11 @@ def bound_name(model: CapsuleClassifier) -> str:
 
 
 def plain(values: Tensor) -> Any:
-    """Numbers for JSON; what is not a number becomes None."""
+    """Numbers for JSON, to six digits; what is not a number becomes None."""
 
     def mend(value: Any) -> Any:
         if isinstance(value, list):
             return [mend(one) for one in value]
-        return None if value != value else value
+        return None if value != value else float(f"{value:.6g}")
 
     return mend(values.tolist())

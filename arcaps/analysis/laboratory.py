@@ -1,6 +1,7 @@
 """All experiments on a run folder: numbers, figures and sections of its report."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,12 @@ def choose_experiments(asked: Sequence[str]) -> tuple[str, ...]:
         if name not in (*EXPERIMENTS, "all"):
             raise unknown("experiment", name, [*EXPERIMENTS, "all"])
     return EXPERIMENTS if not asked or "all" in asked else tuple(name for name in EXPERIMENTS if name in asked)
+
+
+def compact_json(content: dict[str, Any]) -> str:
+    """JSON with a line per key, and every list of plain values in one line."""
+    text = json.dumps(content, indent=1, allow_nan=False)
+    return re.sub(r"\[\n[^\[\]{}]*\n\s*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
 
 
 @dataclass
@@ -80,7 +87,7 @@ class Laboratory:
         for file, figure in drawn.items():
             save_both(figure, folder / file)
         numbers = {"experiment": name, "run": self.name, **numbers}
-        write_whole(folder / f"{name}.json", (json.dumps(numbers, indent=1) + "\n").encode())
+        write_whole(folder / f"{name}.json", compact_json(numbers).encode())
         report = self.run.path / "report.md"
         text = report.read_text() if report.exists() else ""
         if not text:
