@@ -334,6 +334,8 @@ def attention_removal(found: Attention, about: str) -> Figure:
         drawn = bottom.imshow(lost.numpy(), cmap="PuOr", vmin=-greatest, vmax=greatest, aspect="auto")
         bottom.set_yticks(range(len(found.class_names)), found.class_names, fontsize=8)
         bottom.set(xlabel="input channel removed", ylabel="class")
+        for axes in (top, bottom):
+            axes.set_xticks(range(0, channels, -(-channels // 16)))
     figure.colorbar(drawn, ax=grid[1, :].tolist(), label="length lost")
     add_caption(
         figure,

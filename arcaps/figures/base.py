@@ -41,7 +41,7 @@ def add_caption(figure: Figure, text: str) -> None:
     figure.canvas.draw()
     box = figure.get_tightbbox()
     wide, high = figure.get_size_inches()
-    lines = "\n".join(wrap(text, int(box.width * 15.5)))
+    lines = "\n".join(wrap(text, int(box.width * 17), break_on_hyphens=False))
     figure.text(box.x0 / wide, (box.y0 - 0.12) / high, lines, ha="left", va="top", fontsize=8)
 
 

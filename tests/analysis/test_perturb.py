@@ -40,10 +40,10 @@ def test_dimensions_are_ranked_by_what_they_change(digits: Dataset) -> None:
     model = small_model("ar_capsnet")
     assert isinstance(model, CapsuleClassifier)
     assert model.decoder is not None
-    first = model.decoder.layers[0]
+    weight = model.decoder.get_parameter("layers.0.weight")
     with torch.no_grad():  # class 3's dimension 5 drives the decoder, dimension 2 is not seen by it
-        first.weight[:, 3 * 8 + 5] *= 20  # type: ignore[operator, index]
-        first.weight[:, 3 * 8 + 2] = 0  # type: ignore[operator, index]
+        weight[:, 3 * 8 + 5] *= 20
+        weight[:, 3 * 8 + 2] = 0
     found = perturb(model, digits, classes=["3", 7], dims=[0, 2, 5], count=3)
     assert found.class_names == ("3", "7")
     written = found.as_dict()["classes"]["3"]
