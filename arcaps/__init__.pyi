@@ -1,5 +1,6 @@
 """The public names. They are imported on first use, so that the command line starts without torch."""
 
+from . import analysis as analysis
 from .activation import Activation as Activation
 from .activation import CapsuleActivation as CapsuleActivation
 from .activation import Squash as Squash

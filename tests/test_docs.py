@@ -35,7 +35,13 @@ def test_the_readme_opens_with_a_sample_of_twelve_lines_that_prints_what_it_says
 
 
 @pytest.mark.parametrize(
-    "sample", [*python_blocks("README.md")[1:], *python_blocks("CONTRIBUTING.md"), *python_blocks("docs/data.md")]
+    "sample",
+    [
+        *python_blocks("README.md")[1:],
+        *python_blocks("CONTRIBUTING.md"),
+        *python_blocks("docs/data.md"),
+        *python_blocks("docs/equivariance.md"),
+    ],
 )
 def test_the_other_samples_run(sample: str) -> None:
     before = dict(Routing.known)

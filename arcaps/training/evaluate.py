@@ -14,6 +14,14 @@ from arcaps.models import Classifier
 from arcaps.training.distributed import Processes
 
 
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """Where a share seen in `count` cases lies with 95 % confidence (Wilson)."""
+    n, p, z = count, share, 1.959964
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return middle - half, middle + half
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The outcome of a test."""
@@ -36,10 +44,7 @@ class Evaluation:
     @property
     def interval(self) -> tuple[float, float]:
         """Where the accuracy lies with 95 % confidence (Wilson)."""
-        n, p, z = self.count, self.accuracy, 1.959964
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return middle - half, middle + half
+        return wilson(self.accuracy, self.count)
 
     @property
     def per_class(self) -> dict[str, float]:
@@ -70,6 +75,14 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     return known[name]
 
 
+def require_fit(model: Classifier, dataset: Dataset) -> None:
+    """Refuse images of another shape than the model's."""
+    if (dataset.channels, *dataset.image_size) != (model.channels, *model.image_size):
+        wanted = "x".join(map(str, (model.channels, *model.image_size)))
+        given = "x".join(map(str, (dataset.channels, *dataset.image_size)))
+        raise ArcapsError(f"the model takes images of {wanted}, {dataset.name} has {given}")
+
+
 @torch.no_grad()
 def class_scores(
     model: Classifier,
@@ -80,10 +93,7 @@ def class_scores(
     batch_size: int = 250,
 ) -> Float[Tensor, "count classes"]:
     """The model's scores for every image."""
-    if (dataset.channels, *dataset.image_size) != (model.channels, *model.image_size):
-        wanted = "x".join(map(str, (model.channels, *model.image_size)))
-        given = "x".join(map(str, (dataset.channels, *dataset.image_size)))
-        raise ArcapsError(f"the model takes images of {wanted}, {dataset.name} has {given}")
+    require_fit(model, dataset)
     device = device or next(model.parameters()).device
     model = model.for_inference()
     scores = []

@@ -6,6 +6,7 @@ model.safetensors   the model of the epoch with the lowest validation error
 state-*.safetensors what is needed to go on: the last two
 result.json         the test, when the run is finished
 report.md, figures/ for people
+analysis/           what `arcaps analyze` found
 """
 
 import hashlib

@@ -1,25 +1,14 @@
-"""Figures: the only place that imports matplotlib."""
+"""Figures of a training: how it went, what was mistaken, what the decoder draws."""
 
-from pathlib import Path
 from typing import Any
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
-matplotlib.use("Agg")
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by every eye (Okabe and Ito)
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure and forget it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, bbox_inches="tight")
-    plt.close(figure)
-    return path
+from arcaps.figures.base import BLUE, GREEN, ORANGE, picture
 
 
 def learning_curves(metrics: list[dict[str, Any]], chosen: int) -> Figure:
@@ -61,11 +50,6 @@ def confusion_matrix(confusion: Int[Tensor, "classes classes"], names: tuple[str
     return figure
 
 
-def picture(image: Float[Tensor, "channels height width"]) -> Any:
-    """An image as matplotlib wants it: (height, width, 3) in 0..1."""
-    return image.clamp(0, 1).expand(3, -1, -1).permute(1, 2, 0).numpy()
-
-
 def image_grid(
     rows: list[Float[Tensor, "count channels height width"]], titles: list[str], names: list[str] | None = None
 ) -> Figure:
@@ -90,34 +74,4 @@ def image_grid(
             if names is not None and column == 0:
                 axis.text(-0.15, 0.5, names[place], transform=axis.transAxes, ha="right", va="center", fontsize=7)
     figure.tight_layout(pad=0.3)
-    return figure
-
-
-def bench_chart(rows: list[dict[str, Any]], caption: str) -> Figure:
-    """Bars: each model's training step and forward pass as a multiple of its floor, one panel per number format."""
-    precisions = list(dict.fromkeys(row["precision"] for row in rows))
-    subjects = list(dict.fromkeys((row["model"], row["data"]) for row in rows))
-    acts = {"training step": BLUE, "forward": ORANGE}
-    figure, panels = plt.subplots(
-        1, len(precisions), figsize=(1.5 + 5 * len(precisions), 1.4 + 0.55 * len(subjects)), squeeze=False, sharey=True
-    )
-    for axes, precision in zip(panels[0], precisions, strict=True):
-        found = {(row["model"], row["data"], row["act"]): row for row in rows if row["precision"] == precision}
-        for place, (act, colour) in enumerate(acts.items()):
-            heights = [number + 0.36 * (place - 0.5) for number in range(len(subjects))]
-            values = [found[*subject, act]["times_floor"] for subject in subjects]
-            axes.barh(heights, values, height=0.34, color=colour, label=act)
-            for height, value, subject in zip(heights, values, subjects, strict=True):
-                text = f" {value:.2f}x, {found[*subject, act]['median_ms']:,.0f} ms"
-                axes.text(value, height, text, va="center", fontsize=7)
-        axes.axvline(1, color="grey", linestyle=":")
-        axes.set_yticks(range(len(subjects)), [f"{model}, {data}" for model, data in subjects])
-        axes.set(xlabel=f"{precision}: times the float32 floor (dotted)", xlim=(0, None))
-        axes.margins(x=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0, 0].invert_yaxis()
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, ncols=2, loc="upper right", fontsize=8)
-    figure.text(0.01, 0.0, caption, fontsize=7, va="top")
-    figure.tight_layout(rect=(0, 0, 1, 0.94))
     return figure

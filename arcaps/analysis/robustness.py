@@ -1,0 +1,207 @@
+"""How far can an image be changed before it is mistaken? Accuracy as each change grows, for several models at once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from arcaps.analysis.base import at_rest, batches, choose_images, silent
+from arcaps.data import Dataset
+from arcaps.data.sources import Report
+from arcaps.data.warp import Transform, warp
+from arcaps.errors import ArcapsError
+from arcaps.models import Classifier
+from arcaps.training.evaluate import wilson
+
+Images = Float[Tensor, "count channels height width"]
+Change = Callable[[Images, float, torch.Generator], Images]
+
+
+def either_way(value: float, count: int, generator: torch.Generator) -> Float[Tensor, " count"]:
+    """A number for each image, with a random sign."""
+    return value * (2.0 * (torch.rand(count, dtype=torch.float64, generator=generator) < 0.5) - 1.0)
+
+
+def rotate(images: Images, degrees: float, generator: torch.Generator) -> Images:
+    """Turn each image, one way or the other."""
+    return warp(images, Transform.make(len(images), angle=either_way(degrees, len(images), generator)))
+
+
+def shift(images: Images, pixels: float, generator: torch.Generator) -> Images:
+    """Shift each image, in a random direction."""
+    direction = 2 * torch.pi * torch.rand(len(images), dtype=torch.float64, generator=generator)
+    return warp(
+        images,
+        Transform.make(len(images), shift_x=pixels * direction.cos(), shift_y=pixels * direction.sin()),
+    )
+
+
+def scale(images: Images, factor: float, _: torch.Generator) -> Images:
+    """Make each image larger or smaller."""
+    return warp(images, Transform.make(len(images), scale_x=factor, scale_y=factor))
+
+
+def shear(images: Images, value: float, generator: torch.Generator) -> Images:
+    """Shear each image, one way or the other."""
+    return warp(images, Transform.make(len(images), shear=either_way(value, len(images), generator)))
+
+
+def add_noise(images: Images, deviation: float, generator: torch.Generator) -> Images:
+    """Add Gaussian noise to each pixel, and keep it in 0..1."""
+    noise = torch.randn(images.shape, generator=generator).to(images)
+    return (images + deviation * noise).clamp(0, 1)
+
+
+def blur(images: Images, deviation: float, _: torch.Generator) -> Images:
+    """Blur by a Gaussian, with black outside."""
+    if deviation == 0:
+        return images
+    reach = ceil(3 * deviation)
+    places = torch.arange(-reach, reach + 1, dtype=images.dtype, device=images.device)
+    bell = torch.exp(-places.square() / (2 * deviation**2))
+    bell = bell / bell.sum()
+    channels = images.shape[1]
+    columns, rows = bell.view(1, 1, -1, 1), bell.view(1, 1, 1, -1)
+    smooth = F.conv2d(images, columns.expand(channels, 1, -1, 1), padding=(reach, 0), groups=channels)
+    return F.conv2d(smooth, rows.expand(channels, 1, 1, -1), padding=(0, reach), groups=channels)
+
+
+def occlude(images: Images, part: float, generator: torch.Generator) -> Images:
+    """Hide a square of each image, at a random place inside it, by black; its side is a part of the image's."""
+    height, width = images.shape[2:]
+    side = round(part * min(height, width))
+    top, left = (
+        (torch.rand(len(images), 1, generator=generator) * (room - side + 1)).long() for room in (height, width)
+    )
+    rows = (torch.arange(height) >= top) & (torch.arange(height) < top + side)
+    columns = (torch.arange(width) >= left) & (torch.arange(width) < left + side)
+    hidden = (rows[:, :, None] & columns[:, None, :]).unsqueeze(1).to(images.device)
+    return images.masked_fill(hidden, 0.0)
+
+
+CHANGES: dict[str, tuple[str, Change, tuple[float, ...]]] = {
+    "rotation": ("degrees, either way", rotate, (0, 10, 20, 30, 40, 50, 60, 70, 80, 90)),
+    "shift": ("pixels, in a random direction", shift, (0, 1, 2, 3, 4, 5, 6, 8, 10)),
+    "scale": ("factor", scale, (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5)),
+    "shear": ("shear, either way", shear, (0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1)),
+    "noise": ("standard deviation, pixels in 0..1", add_noise, (0, 0.1, 0.2, 0.3, 0.4, 0.5)),
+    "blur": ("standard deviation in pixels", blur, (0, 0.5, 1, 1.5, 2, 3)),
+    "occlusion": ("side of the black square, part of the image's", occlude, (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)),
+}
+"""Each change: what its number means, how it is made, the numbers tried."""
+NOTHING = {"scale": 1.0}
+"""The number that changes nothing, where it is not zero."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How many images were right as one change grew."""
+
+    unit: str
+    values: tuple[float, ...]
+    right: Int[Tensor, "models steps"]
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """Accuracy as each change grows."""
+
+    models: tuple[str, ...]
+    """What the models are called."""
+    data: str
+    count: int
+    seed: int
+    curves: dict[str, Curve]
+
+    def accuracy(self, change: str) -> Float[Tensor, "models steps"]:
+        """The part that was right."""
+        return self.curves[change].right.double() / self.count
+
+    def interval(self, change: str) -> Float[Tensor, "models steps 2"]:
+        """Where it lies with 95 % confidence (Wilson)."""
+        shares = self.accuracy(change).tolist()
+        return torch.tensor([[wilson(share, self.count) for share in row] for row in shares])
+
+    def half_way(self, change: str) -> list[float | None]:
+        """For each model the smallest number tried, away from no change, at which fewer than half were right."""
+        curve, middle = self.curves[change], NOTHING.get(change, 0.0)
+        found: list[float | None] = []
+        for row in self.accuracy(change).tolist():
+            low = [value for value, share in zip(curve.values, row, strict=True) if share < 0.5]
+            found.append(min(low, key=lambda value: abs(value - middle)) if low else None)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "models": list(self.models),
+            "data": self.data,
+            "count": self.count,
+            "seed": self.seed,
+            "changes": {
+                name: {
+                    "unit": curve.unit,
+                    "values": list(curve.values),
+                    "accuracy": dict(zip(self.models, self.accuracy(name).tolist(), strict=True)),
+                    "interval_95": dict(zip(self.models, self.interval(name).tolist(), strict=True)),
+                }
+                for name, curve in self.curves.items()
+            },
+        }
+
+
+def robustness(
+    models: Classifier | Mapping[str, Classifier],
+    dataset: Dataset,
+    *,
+    changes: Mapping[str, tuple[float, ...]] | None = None,
+    count: int | None = 2000,
+    batch_size: int = 250,
+    seed: int = 0,
+    report: Report = silent,
+) -> Robustness:
+    """Test one model or several, by name, on images under growing changes; all meet the very same images.
+
+    `changes` gives other numbers for some changes and leaves out the rest: `{"rotation": (0.0, 45.0, 90.0)}`.
+    """
+    named = {models.name: models} if isinstance(models, Classifier) else dict(models)
+    if not named:
+        raise ArcapsError("robustness needs a model")
+    chosen = dataset
+    for model in named.values():
+        chosen = choose_images(model, dataset, count)
+    asked = {name: values for name, (_, _, values) in CHANGES.items()} if changes is None else dict(changes)
+    for name in asked:
+        if name not in CHANGES:
+            raise ArcapsError(f"unknown change {name!r}: there are {', '.join(CHANGES)}")
+    first = next(iter(named.values()))
+    curves = {}
+    with at_rest(*named.values()):
+
+        def count_right(name: str, value: float) -> list[int]:
+            generator = torch.Generator().manual_seed(seed)
+            right = [0] * len(named)
+            for images, labels in batches(first, chosen, batch_size, report, f"robustness, {name} {value:g}"):
+                changed = CHANGES[name][1](images, value, generator)
+                for place, model in enumerate(named.values()):
+                    scores = model(changed.to(next(model.parameters()).device)).scores
+                    right[place] += int((scores.argmax(-1).cpu() == labels.cpu()).sum())
+            return right
+
+        unchanged: list[int] | None = None
+        for name, values in asked.items():
+            report(f"robustness: {name}, {len(values)} steps of {len(chosen):,} images")
+            columns = []
+            for value in values:
+                if value == NOTHING.get(name, 0.0):
+                    unchanged = unchanged or count_right("rotation", 0.0)
+                    columns.append(unchanged)
+                else:
+                    columns.append(count_right(name, float(value)))
+            curves[name] = Curve(CHANGES[name][0], tuple(map(float, values)), torch.tensor(columns).T)
+    return Robustness(tuple(named), chosen.name, len(chosen), seed, curves)

@@ -1,0 +1,140 @@
+"""The laboratory on run folders, from the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from arcaps import ArcapsError, Run, create_model
+from arcaps.analysis.laboratory import EXPERIMENTS, analyze_run, choose_experiments
+from arcaps.analysis.sections import put_section
+from arcaps.cli import main
+from arcaps.training.recipes import find_recipe
+
+SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small run of each kind, as if its training were under way; one has a report already."""
+    folder = tmp_path_factory.mktemp("runs")
+    models: dict[str, tuple[str, dict[str, Any]]] = {
+        "attention": ("ar_capsnet", SMALL),
+        "dynamic": ("capsule_net", SMALL),
+        "cnn": ("strong_conv_net", {"widths": (4, 4, 4, 4)}),
+    }
+    torch.manual_seed(0)
+    for name, (model, options) in models.items():
+        Run.create(folder / name, find_recipe("digits", model=model, **options), {})
+        create_model(model, **options).save(folder / name / "model.safetensors")
+    (folder / "attention" / "report.md").write_text("# A report\n\nWhat was there before.\n")
+    return {name: folder / name for name in models}
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command, get what it printed and what it said beside."""
+
+    def run(*arguments: object) -> tuple[str, str]:
+        monkeypatch.setattr("sys.argv", ["arcaps", "analyze", *map(str, arguments)])
+        main()
+        printed = capsys.readouterr()
+        return printed.out, printed.err
+
+    return run
+
+
+def test_all_experiments_on_an_ar_capsnet(runs: dict[str, Path], command: Any) -> None:
+    run = runs["attention"]
+    printed, _ = command(run, "--count", 180, "--classes", 0, 7, "--dims", 0, 2, "--with", runs["dynamic"], runs["cnn"])
+    assert f"report: {run / 'report.md'}" in printed
+    text = (run / "report.md").read_text()
+    assert text.startswith("# A report\n\nWhat was there before.\n")
+    for name in EXPERIMENTS:
+        assert text.count(f"<!-- analysis: {name} -->") == 1
+        numbers = json.loads((run / "analysis" / f"{name}.json").read_text())
+        assert numbers["experiment"] == name
+        assert numbers["run"] == "attention"
+        for kind in ("png", "svg"):
+            assert (run / "analysis" / f"{name}.{kind}").stat().st_size > 5000
+        with Image.open(run / "analysis" / f"{name}.png") as image:
+            assert image.size[0] > 400
+        assert "NaN" not in (run / "analysis" / f"{name}.json").read_text()
+    for line in text.splitlines():
+        for link in line.split("](")[1:]:
+            assert (run / link.split(")")[0]).exists(), link
+    assert "of its own before it is transformed" in text
+    assert "does not give" in text
+    assert "0.311" in text
+    numbers = json.loads((run / "analysis" / "robustness.json").read_text())
+    assert numbers["models"] == ["attention", "dynamic", "cnn"]
+    assert list(json.loads((run / "analysis" / "pose.json").read_text())["runs"]) == ["attention", "dynamic", "cnn"]
+
+
+def test_an_experiment_done_again_replaces_its_section(runs: dict[str, Path], command: Any) -> None:
+    run = runs["dynamic"]
+    _, said = command(run, "align", "--count", 10)
+    assert "has no report.md yet" in said
+    printed, _ = command(run, "cosine", "align", "--count", 12, "--json")
+    assert list(json.loads(printed)) == ["align", "cosine"]
+    text = (run / "analysis.md").read_text()
+    assert text.count("## Alignment ratio") == 1
+    assert "n = 12 images" in text
+    assert "n = 10 images" not in text
+    before = (run / "analysis" / "align.svg").read_bytes()
+    command(run, "align", "--count", 12)
+    assert (run / "analysis" / "align.svg").read_bytes() == before
+    command(run, "perturb", "--classes", 3, 5, "--dims", 1, "--count", 5)
+    assert (run / "analysis" / "perturb-5.png").exists()
+    assert not (run / "analysis" / "perturb-4.png").exists()
+    command(run, "attention", "--count", 20)
+    assert "over the 10 outputs" in (run / "analysis.md").read_text()
+
+
+def test_a_cnn_says_what_does_not_apply(runs: dict[str, Path], command: Any) -> None:
+    printed, said = command(runs["cnn"], "--count", 180)
+    for name in ("perturb", "align", "cosine", "attention"):
+        assert f"{name} does not apply to strong_conv_net: it has no capsules\n" in said
+        assert not (runs["cnn"] / "analysis" / f"{name}.json").exists()
+    assert [line.split(":")[0] for line in printed.splitlines()] == ["pose", "robustness", "report"]
+    with pytest.raises(SystemExit, match="perturb does not apply to strong_conv_net: it has no capsules"):
+        command(runs["cnn"], "perturb")
+
+
+def test_mistakes_end_with_one_line(runs: dict[str, Path], command: Any, tmp_path: Path) -> None:
+    run = runs["attention"]
+    cases: list[tuple[list[object], str]] = [
+        ([run, "aling"], "unknown experiment 'aling': did you mean 'align'"),
+        ([tmp_path, "align"], "is not a run folder"),
+        ([run, "align", "--count", -3], "count is -3: give at least 1"),
+        ([run, "perturb", "--classes", "eleven"], "unknown class 'eleven'"),
+        ([run, "perturb", "--dims", 4], "the capsules have dimensions 0 to 3"),
+        ([run, "align", "--data", "digit"], "unknown data set 'digit': did you mean 'digits'"),
+        ([run, "robustness", "--with", run], "two runs are called attention"),
+        ([run, "pose", "--count", 30], "pose needs 10 images of each class"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(SystemExit) as caught:
+            command(*arguments)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_sections() -> None:
+    text = put_section("# Title\n", "b", "## B\n\nold")
+    text = put_section(text, "c", "## C")
+    text = put_section(text, "b", "## B\n\nnew")
+    assert "old" not in text
+    assert text.index("new") < text.index("## C")
+    assert text.startswith("# Title\n\n<!-- analysis: b -->\n## B\n\nnew\n<!-- end of analysis: b -->\n\n")
+    assert put_section(text, "c", "## C") == text
+
+
+def test_choice() -> None:
+    assert choose_experiments(()) == EXPERIMENTS == choose_experiments(("align", "all"))
+    assert choose_experiments(("cosine", "perturb")) == ("perturb", "cosine")
+    with pytest.raises(ArcapsError, match="unknown experiment"):
+        analyze_run(Path("nowhere"), ["poses"])
