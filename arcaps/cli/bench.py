@@ -89,6 +89,9 @@ def print_tables(result: "Benchmark") -> None:
     def megabytes(value: float | None) -> str:
         return "?" if value is None else f"{value:,.0f}"
 
+    def milliseconds(value: float) -> str:
+        return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
     console = Console()
     for where, precision in dict.fromkeys((row.data, row.precision) for row in result.timings):
         rows = [
@@ -96,8 +99,8 @@ def print_tables(result: "Benchmark") -> None:
                 row.model,
                 row.act,
                 str(row.batch_size),
-                f"{row.median_ms:,.1f}",
-                f"{row.minimum_ms:,.1f}",
+                milliseconds(row.median_ms),
+                milliseconds(row.minimum_ms),
                 f"{row.images_per_second:,.0f}",
                 f"{row.times_floor:.2f}",
                 megabytes(row.peak_mb),

@@ -91,14 +91,14 @@ def test_transformed_images_have_their_transformations(digits: Dataset) -> None:
 
 
 def test_the_pose_of_real_digits(trained: Classifier, digits: Dataset) -> None:
-    found = pose(trained, digits, count=400)
+    found = pose(trained, digits)
     assert list(found.read_outs) == ["class capsule", "pixels", "pixels, 8 components"]
     capsule, pixels = (found.read_outs[name] for name in ("class capsule", "pixels"))
     assert capsule.dim == 8
     assert float(pixels.r2[4]) > 0.5  # a shift can be seen
-    assert float(capsule.r2.max()) > 0.2
+    assert float(capsule.r2[5] - capsule.shuffled[5]) > 0.1  # the capsule knows more of it than the control
     assert (capsule.shuffled < 0.1).all()
-    assert found.as_dict()["count"] == 400
+    assert found.as_dict()["count"] == 1000
 
 
 def test_a_cnn_and_colour_images() -> None:

@@ -63,7 +63,7 @@ def assert_same_run(one: Run, other: Run) -> None:
     best, same = load_file(one.model_file()), load_file(other.model_file())
     assert all(torch.equal(best[name], same[name]) for name in best)
     for left, right in zip(one.metrics, other.metrics, strict=True):
-        assert {**left, "seconds": 0} == {**right, "seconds": 0}
+        assert {**left, "seconds": 0, "step_seconds": 0} == {**right, "seconds": 0, "step_seconds": 0}
     assert one.result == other.result
 
 
