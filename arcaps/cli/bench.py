@@ -86,8 +86,8 @@ def print_tables(result: "Benchmark") -> None:
             table.add_row(*row)
         console.print(table)
 
-    def megabytes(value: float | None) -> str:
-        return "?" if value is None else f"{value:,.0f}"
+    def gigabytes(megabytes: float | None) -> str:
+        return "?" if megabytes is None else f"{megabytes / 1000:.2f}"
 
     def milliseconds(value: float) -> str:
         return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
@@ -103,12 +103,12 @@ def print_tables(result: "Benchmark") -> None:
                 milliseconds(row.minimum_ms),
                 f"{row.images_per_second:,.0f}",
                 f"{row.times_floor:.2f}",
-                megabytes(row.peak_mb),
+                gigabytes(row.peak_mb),
             ]
             for row in result.timings
             if (row.data, row.precision) == (where, precision)
         ]
-        headings = ["model", "act", "batch", "median\nms", "least\nms", "images/s", "times\nfloor", "peak\nMB"]
+        headings = ["model", "act", "batch", "median\nms", "least\nms", "images/s", "times\nfloor", "peak\nGB"]
         show(f"{where}, {precision}", headings, rows, 2)
     if result.ratios:
         acts = ["training step", "forward", "latency", "parameters", "multiply_adds"]
@@ -122,13 +122,13 @@ def print_tables(result: "Benchmark") -> None:
                 str(row.batch_size),
                 f"{row.million_multiply_adds:,.1f}",
                 f"{row.step_ms:,.0f}",
-                f"{row.ms_per_image:,.2f}",
+                f"{row.ms_per_image:,.1f}",
                 f"{row.times_floor:.2f}",
-                megabytes(row.peak_mb),
+                gigabytes(row.peak_mb),
             ]
             for row in result.growth
         ]
         headings = ["setting", "value", "batch", "million\nmult.-adds", "step\nms", "ms per\nimage", "times\nfloor"]
-        show("how a training step of AR CapsNet grows", [*headings, "peak\nMB"], rows, 2)
+        show("how a training step of AR CapsNet grows", [*headings, "peak\nGB"], rows, 2)
     for line in [caption(result), *result.notes]:
         console.print(line, highlight=False, soft_wrap=True)
