@@ -18,7 +18,7 @@ demo: .venv/ready  ## train AR CapsNet on the embedded digits, and write a repor
 	$(BIN)/arcaps train digits
 	@echo "the commands above are in .venv/bin: run  . .venv/bin/activate  first"
 
-bench: .venv/ready  ## time the models on this machine, with a table, JSON and a chart in bench/: about ten minutes
+bench: .venv/ready  ## time the models on this machine, with a table, JSON and a chart in bench/: about a quarter of an hour
 	$(BIN)/arcaps bench --growth --save bench
 
 test: lint  ## run all checks: ruff, mypy, pytest

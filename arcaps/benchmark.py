@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from arcaps.costs import info
+from arcaps.data.sources import Report
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 from arcaps.models import Classifier, create_model
 from arcaps.training.evaluate import choose_precision
 from arcaps.training.run import surroundings
 
-Report = Callable[[str], None]
 SHAPES: dict[str, dict[str, Any]] = {
     "mnist": {"image_size": (28, 28), "channels": 1},
     "cifar10": {"image_size": (32, 32), "channels": 3},
@@ -269,9 +269,10 @@ def bench(
                 )
             )
     around = surroundings()
+    processor = f"{around['machine']['processor']}, {torch.backends.cpu.get_cpu_capability()}"
     return Benchmark(
         day=date.today().isoformat(),
-        machine={**around["machine"], "processor": processor_name()},
+        machine={**around["machine"], "processor": processor},
         versions=around["versions"],
         rounds=rounds,
         gflops=rates,
@@ -280,14 +281,6 @@ def bench(
         growth=measure_growth(max(3, rounds // 2), report) if growth else [],
         ratios=compare(subjects, timings),
     )
-
-
-def processor_name() -> str:
-    """What the system calls the processor, with what it computes in."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
-    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def compare(subjects: dict[tuple[str, str, str], Subject], timings: list[Timing]) -> list[dict[str, Any]]:

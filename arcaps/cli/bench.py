@@ -23,7 +23,8 @@ def bench(
 ) -> None:
     """Time the models on this machine, as multiples of the matrix products that they are made of.
 
-    Leave the machine alone meanwhile. All models and data take about five minutes on two cores, --growth as long again.
+    Leave the machine alone meanwhile. All models and data take about eight minutes on two cores, --growth as long
+    again.
 
     Args:
         models: Which models to time.
