@@ -52,23 +52,22 @@ class Activation(nn.Module, Named, ABC, kind="activation"):
 
 
 class ChannelProduct(torch.autograd.Function):
-    """`capsules[:, n] @ weight[n] + bias[n]` for every channel n; capsules and gradients keep their order in memory.
+    """`capsules[:, n] @ weight[n] + bias[n]` for every channel n.
 
-    An einsum would put the channels first, and every later step would pay for that order.
+    The products lie channel by channel in memory, as the next layer reads them; the gradient of the capsules lies as
+    the capsules do.
     """
 
     @staticmethod
     def forward(ctx: Any, capsules: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(capsules, weight)
-        product = capsules.new_empty(capsules.shape[0], weight.shape[0], weight.shape[2])
-        torch.bmm(capsules.transpose(0, 1), weight, out=product.transpose(0, 1))
-        return product.add_(bias)
+        return torch.baddbmm(bias.unsqueeze(1), capsules.transpose(0, 1), weight).transpose(0, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         capsules, weight = ctx.saved_tensors
-        of_capsules = capsules.new_empty(capsules.shape)
+        of_capsules = torch.empty_like(capsules)
         torch.bmm(gradient.transpose(0, 1), weight.transpose(1, 2), out=of_capsules.transpose(0, 1))
         of_weight = torch.bmm(capsules.permute(1, 2, 0), gradient.transpose(0, 1))
         return of_capsules, of_weight, gradient.sum(0)

@@ -54,7 +54,7 @@ class PrimaryCaps(nn.Module):
         self, features: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch new_height new_width caps dim"]:
         maps = self.conv(features)
-        capsules = rearrange(maps.relu() if self.relu else maps, "b (n d) h w -> b h w n d", n=self.caps)
+        capsules = rearrange(maps.relu_() if self.relu else maps, "b (n d) h w -> b h w n d", n=self.caps)
         return self.activation(capsules)
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
 """The convolutional transform: every input capsule predicts every output capsule (eq. 5)."""
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from arcaps.init import glorot_uniform_
 
 
 class Windows(torch.autograd.Function):
-    """The kernel-sized window around each position, `(batch, new_height, new_width, inp, i, j, dim)`, contiguous.
+    """The kernel-sized window around each position, `(inp, batch, new_height, new_width, i, j, dim)`, contiguous.
 
     Outside the input are zeros, `padding` of them above and below, left and right. The gradient is added up window
     place by window place: much faster than torch's own for two unfolds.
@@ -22,27 +23,32 @@ class Windows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, capsules: Tensor, kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> Tensor:
-        ctx.size, ctx.stride, ctx.padding = capsules.shape[1:3], stride, padding
+        ctx.shape, ctx.stride, ctx.padding = capsules.shape, stride, padding
         if any(padding):
-            capsules = F.pad(capsules, (0, 0, 0, 0, padding[1], padding[1], padding[0], padding[0]))
-        ctx.shape = capsules.shape
-        windows = capsules.unfold(1, kernel[0], stride).unfold(2, kernel[1], stride)
-        return rearrange(windows, "b h w m d i j -> b h w m i j d").contiguous()
+            capsules = F.pad(capsules, (0, 0, padding[1], padding[1], padding[0], padding[0]))
+        windows = capsules.unfold(2, kernel[0], stride).unfold(3, kernel[1], stride)
+        return rearrange(windows, "m b h w d i j -> m b h w i j d").contiguous()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        if gradient.shape[4:6] == ctx.shape[1:3]:  # one window, which is the whole input
-            total = rearrange(gradient, "b 1 1 m i j d -> b i j m d")
-        else:
-            total = gradient.new_zeros(ctx.shape)
-            places = rearrange(gradient, "b h w m i j d -> i j b h w m d")
-            reach = [1 + ctx.stride * (count - 1) for count in places.shape[3:5]]
-            for i, row in enumerate(places):
-                for j, place in enumerate(row):
-                    total[:, i : i + reach[0] : ctx.stride, j : j + reach[1] : ctx.stride] += place
-        (top, left), (height, width) = ctx.padding, ctx.size
-        return total[:, top : top + height, left : left + width], None, None, None
+        total = gradient.new_zeros(ctx.shape)
+        (rows, columns), sizes, counts = gradient.shape[4:6], ctx.shape[2:4], gradient.shape[2:4]
+        for i, j in product(range(rows), range(columns)):
+            (to_row, of_row), (to_column, of_column) = (
+                seen_at(place, size, count, ctx.stride, padding)
+                for place, size, count, padding in zip((i, j), sizes, counts, ctx.padding, strict=True)
+            )
+            total[:, :, to_row, to_column] += gradient[:, :, of_row, of_column, i, j]
+        return total, None, None, None
+
+
+def seen_at(place: int, size: int, windows: int, stride: int, padding: int) -> tuple[slice, slice]:
+    """Along one axis: which inputs are at this place of a window, and of which windows."""
+    first = max(0, -(-(padding - place) // stride))
+    last = min(windows - 1, (size - 1 + padding - place) // stride)
+    start = first * stride + place - padding
+    return slice(start, start + (last - first) * stride + 1, stride), slice(first, last + 1)
 
 
 def make_patches(
@@ -55,8 +61,10 @@ def make_patches(
     """What the kernel at each position sees of each input channel, as one vector."""
     if kernel == (1, 1) and stride == 1:
         return capsules
-    windows: Tensor = Windows.apply(capsules, kernel, stride, padding)
-    return windows.flatten(4)
+    if kernel == capsules.shape[1:3] and not any(padding):
+        return rearrange(capsules, "b i j m d -> b 1 1 m (i j d)")
+    windows = Windows.apply(rearrange(capsules, "b h w m d -> m b h w d"), kernel, stride, padding)
+    return rearrange(windows, "m b h w i j d -> b h w m (i j d)")
 
 
 def votes_of_patches(

@@ -47,8 +47,8 @@ def test_memory_grows_with_the_batch_and_multiply_adds_do_not(name: str) -> None
         model = create_model(name)
     small, large = info(model, batch_size=10), info(model, batch_size=30)
     assert small.multiply_adds == large.multiply_adds
-    # the kernels of the attention's logits are kept too, and do not grow
-    assert large.activation_bytes == pytest.approx(3 * small.activation_bytes, rel=0.06)
+    # the attention's weights are kept in another order, and do not grow
+    assert large.activation_bytes == pytest.approx(3 * small.activation_bytes, rel=0.01)
     assert small.peak_training_bytes < large.peak_training_bytes < 3 * small.peak_training_bytes
     # weights, their running squares and their gradients are all alive at the end of a step
     assert small.peak_training_bytes > 3 * 4 * small.trainable_parameters

@@ -58,7 +58,7 @@ class ConvBlock(nn.Module):
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch out_channels new_height new_width"]:
         maps = self.conv(images)
-        return (maps if self.norm is None else self.norm(maps)).relu()
+        return (maps if self.norm is None else self.norm(maps)).relu_()
 
     def fold(self) -> None:
         """Let the convolution do what BatchNorm does after training: fewer passes over the maps, the same answers."""
