@@ -2,7 +2,8 @@
 
 The floor of an act is the time its multiply-adds would take as plain float32 matrix products, at the best rate seen in
 the same run. Machines are noisy: everything is timed in rounds, one after the other, so that a slow minute hits all
-alike, and medians and minima are both told.
+alike, and medians and minima are both told. A product of matrices itself is slower by the median than at its best, so
+each round of an act is also compared with the products made just before it.
 """
 
 import statistics
@@ -35,7 +36,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 PAPER_OPTIONS: dict[tuple[str, str], dict[str, Any]] = {("ar_capsnet", "cifar10"): {"layers": 4}}
 CPU = torch.device("cpu")
 MATMUL_SIDE = 2048
-LATENCY_CALLS = 10
+ROUND_SECONDS = 1.0
+"""An act is repeated for so long in each round, as it is in use: the first time pays for what others left behind."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Timing:
     minimum_ms: float
     images_per_second: float
     times_floor: float
-    """The median, as a multiple of the floor."""
+    """The median, as a multiple of the floor at the best rate of the run."""
+    times_floor_then: float
+    """The same with each round's own rate, measured just before: the median over the rounds."""
     peak_mb: float | None
     """The most memory of a process that does nothing else, itself included; None where the system does not tell."""
 
@@ -82,7 +86,11 @@ class Benchmark:
     rounds: int
     gflops: dict[str, float]
     """The best rate of matrix products, by number format."""
+    median_gflops: float
+    """Of float32 products, the better of two each time: how far the machine keeps to its best rate."""
     notes: list[str]
+    growth_steps: int
+    """Training steps of each setting in the growth table."""
     timings: list[Timing] = field(default_factory=list)
     growth: list[Growth] = field(default_factory=list)
     ratios: list[dict[str, Any]] = field(default_factory=list)
@@ -97,6 +105,14 @@ def seconds(act: Callable[[], object]) -> float:
     began = time.perf_counter()
     act()
     return time.perf_counter() - began
+
+
+def repeated(act: Callable[[], object]) -> list[float]:
+    """How long it takes, time and again for a second: once at least."""
+    taken = [seconds(act)]
+    while sum(taken) < ROUND_SECONDS:
+        taken.append(seconds(act))
+    return taken
 
 
 def matmul_seconds(dtype: torch.dtype) -> float:
@@ -135,17 +151,12 @@ class Subject:
         with self.autocast():
             self.for_inference(images)
 
-    def latency(self) -> None:
-        """Answers for one image after the other."""
-        for _ in range(LATENCY_CALLS):
-            self.answer(self.images[:1])
-
-    def acts(self) -> dict[str, tuple[Callable[[], None], int, int, int]]:
-        """By name: the act, its images, how often it is repeated in one call, and forward passes that it counts as."""
+    def acts(self) -> dict[str, tuple[Callable[[], None], int, int]]:
+        """By name: the act, its images, and the forward passes that it counts as."""
         return {
-            "training step": (self.step, self.batch_size, 1, 3),
-            "forward": (partial(self.answer, self.images), self.batch_size, 1, 1),
-            "latency": (self.latency, 1, LATENCY_CALLS, 1),
+            "training step": (self.step, self.batch_size, 3),
+            "forward": (partial(self.answer, self.images), self.batch_size, 1),
+            "latency": (partial(self.answer, self.images[:1]), 1, 1),
         }
 
 
@@ -236,24 +247,25 @@ def bench(
         for model, where, (precision, dtype) in product(models, data, dtypes.items())
     }
     products: dict[str, list[float]] = {name: [] for name in {"float32": 0, **dtypes}}
-    times: dict[tuple[str, str, str, str], list[float]] = {}
+    times: dict[tuple[str, str, str, str], list[tuple[float, list[float]]]] = {}
     for number in range(rounds + 1):
         report(f"round {number} of {rounds}" if number else "warming up")
         for name, taken in products.items():
             taken.append(matmul_seconds(choose_precision(name, CPU)))
         for key, subject in subjects.items():
-            for act, (call, _, repeated, _) in subject.acts().items():
-                times.setdefault((*key, act), []).append(seconds(call) / repeated)
+            for act, (call, *_) in subject.acts().items():
+                products["float32"].append(matmul_seconds(torch.float32))
+                times.setdefault((*key, act), []).append((products["float32"][-1], repeated(call)))
     rates = {name: gflops(min(taken)) for name, taken in products.items()}
     timings = []
     for key, subject in subjects.items():
         model, where, precision = key
         report(f"memory of {model} on {where} in {precision}")
         memory = alone(peaks, subject.name, subject.options, batch_size, subject.precision)
-        work = 2e-9 * multiply_adds(subject.name, subject.options)
-        for act, (_, images, _, passes) in subject.acts().items():
-            taken = times[(*key, act)][1:]
-            median = statistics.median(taken)
+        for act, (_, images, passes) in subject.acts().items():
+            counted = times[(*key, act)][1:]
+            median = statistics.median(taken for _, round_times in counted for taken in round_times)
+            work = 2e-9 * multiply_adds(subject.name, subject.options) * passes * images
             timings.append(
                 Timing(
                     model=model,
@@ -262,12 +274,16 @@ def bench(
                     act=act,
                     batch_size=images,
                     median_ms=1000 * median,
-                    minimum_ms=1000 * min(taken),
+                    minimum_ms=1000 * min(min(round_times) for _, round_times in counted),
                     images_per_second=images / median,
-                    times_floor=median / (passes * work * images / rates["float32"]),
+                    times_floor=median / (work / rates["float32"]),
+                    times_floor_then=statistics.median(
+                        statistics.median(round_times) / (work / gflops(then)) for then, round_times in counted
+                    ),
                     peak_mb=memory[act],
                 )
             )
+    growth_steps = max(3, rounds // 2)
     around = surroundings()
     processor = f"{around['machine']['processor']}, {torch.backends.cpu.get_cpu_capability()}"
     return Benchmark(
@@ -276,9 +292,11 @@ def bench(
         versions=around["versions"],
         rounds=rounds,
         gflops=rates,
+        median_gflops=gflops(statistics.median(products["float32"])),
         notes=notes,
+        growth_steps=growth_steps,
         timings=timings,
-        growth=measure_growth(max(3, rounds // 2), report) if growth else [],
+        growth=measure_growth(growth_steps, report) if growth else [],
         ratios=compare(subjects, timings),
     )
 
@@ -317,7 +335,7 @@ def growth_settings() -> list[tuple[str, str, dict[str, Any], int]]:
             for side, strides in sizes.items()
         ),
         *(("classes", str(count), {"classes": count}, 100) for count in (10, 100)),
-        *(("conv caps layers", str(count), {"layers": count}, 100) for count in (0, 1, 2, 3, 4, 6, 8)),
+        *(("conv caps layers", str(count), {"layers": count}, 100) for count in range(9)),
         *(("batch", str(count), {}, count) for count in (1, 10, 50, 100, 200, 500)),
         ("128x128x3, 100 classes", "votes kept", large, 100),
         ("128x128x3, 100 classes", "10 at once", {**large, "images_at_once": 10}, 100),

@@ -1,6 +1,8 @@
 """The benchmark's arithmetic and its files; the times themselves are nobody's to test."""
 
 import json
+from collections import defaultdict
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from arcaps.figures import bench_chart, save
 def result() -> Benchmark:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arcaps.benchmark, "MATMUL_SIDE", 64)
+        patch.setattr(arcaps.benchmark, "ROUND_SECONDS", 0.01)
         patch.setattr(arcaps.benchmark, "growth_settings", lambda: [("batch", "2", {"layers": 0}, 2)])
         return bench(
             ("ar_capsnet", "capsule_net"), ("mnist",), rounds=2, batch_size=2, growth=True, report=lambda _: None
@@ -42,6 +45,18 @@ def test_the_floor_is_the_multiply_adds_at_the_best_rate(result: Benchmark) -> N
             assert row.images_per_second == pytest.approx(1000 * row.batch_size / row.median_ms)
             assert row.minimum_ms <= row.median_ms
             assert row.peak_mb is None or row.peak_mb > 100
+
+
+def test_a_round_is_also_compared_with_the_products_just_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    products = chain([0.001], repeat(0.002))  # at its best once, half as fast ever after
+    monkeypatch.setattr(arcaps.benchmark, "matmul_seconds", lambda _: next(products))
+    monkeypatch.setattr(arcaps.benchmark, "seconds", lambda _: 2.0)
+    monkeypatch.setattr(arcaps.benchmark, "alone", lambda *_: defaultdict(lambda: None))
+    result = bench(("ar_capsnet",), ("mnist",), rounds=3, precisions=("float32",), report=lambda _: None)
+    assert result.median_gflops == pytest.approx(result.gflops["float32"] / 2)
+    for row in result.timings:
+        assert row.median_ms == 2000
+        assert row.times_floor == pytest.approx(2 * row.times_floor_then)
 
 
 def test_ratios_are_capsule_net_over_ar_capsnet(result: Benchmark) -> None:

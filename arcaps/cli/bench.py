@@ -29,7 +29,7 @@ def bench(
     Args:
         models: Which models to time.
         data: The sizes of images: mnist, cifar10. The pixels are random.
-        rounds: How often everything is timed; medians and minima are over the rounds.
+        rounds: How often everything is timed, for about a second each; medians and minima are over all of it.
         batch_size: Images in a training step and in a forward pass.
         precisions: float32, bfloat16, or both; by default bfloat16 only where the processor computes in it.
         growth: Also measure how AR CapsNet's time and memory grow with images, classes, layers and batch.
@@ -69,7 +69,8 @@ def caption(result: "Benchmark") -> str:
     rates = ", ".join(f"{rate:,.0f} GFLOP/s in {name}" for name, rate in result.gflops.items())
     return (
         f"{machine['processor']}, {machine['threads']} threads, torch {result.versions['torch']}, {result.day}; "
-        f"medians of {result.rounds} interleaved rounds; matrix products: {rates}"
+        f"medians over {result.rounds} interleaved rounds; matrix products: {rates} at best, by the median "
+        f"{result.median_gflops:,.0f} in float32"
     )
 
 
@@ -104,12 +105,13 @@ def print_tables(result: "Benchmark") -> None:
                 milliseconds(row.minimum_ms),
                 f"{row.images_per_second:,.0f}",
                 f"{row.times_floor:.2f}",
+                f"{row.times_floor_then:.2f}",
                 gigabytes(row.peak_mb),
             ]
             for row in result.timings
             if (row.data, row.precision) == (where, precision)
         ]
-        headings = ["model", "act", "batch", "median\nms", "least\nms", "images/s", "times\nfloor", "peak\nGB"]
+        headings = ["model", "act", "batch", "median\nms", "least\nms", "images/s", "times\nfloor", "then", "peak\nGB"]
         show(f"{where}, {precision}", headings, rows, 2)
     if result.ratios:
         acts = ["training step", "forward", "latency", "parameters", "multiply_adds"]
@@ -130,6 +132,8 @@ def print_tables(result: "Benchmark") -> None:
             for row in result.growth
         ]
         headings = ["setting", "value", "batch", "million\nmult.-adds", "step\nms", "ms per\nimage", "times\nfloor"]
-        show("how a training step of AR CapsNet grows", [*headings, "peak\nGB"], rows, 2)
-    for line in [caption(result), *result.notes]:
+        title = f"how a training step of AR CapsNet grows: medians of {result.growth_steps} steps"
+        show(title, [*headings, "peak\nGB"], rows, 2)
+    floors = "times floor: by the best matrix products of the run; then: by those just before each round"
+    for line in [caption(result), floors, *result.notes]:
         console.print(line, highlight=False, soft_wrap=True)
