@@ -27,6 +27,12 @@ def attention_routing(
     return mix_votes(votes, coefficients), coefficients
 
 
+def aligned(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """An empty tensor whose rows all begin a cache line: products that write other rows are a quarter slower."""
+    line = 64 // like.element_size()
+    return like.new_empty(*shape[:-1], -(-shape[-1] // line) * line)[..., : shape[-1]]
+
+
 class RoutedPatches(torch.autograd.Function):
     """`attention_routing` of the votes of patches, and its gradient.
 
@@ -40,8 +46,9 @@ class RoutedPatches(torch.autograd.Function):
         ctx: Any, patches: Tensor, kernels: Tensor, bias: Tensor, weight: Tensor, shift: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The bias adds `shift` to the logits; the votes themselves are without it."""
-        products = torch.bmm(kernels.flatten(2).transpose(1, 2), patches.transpose(1, 2))
-        votes = products.unflatten(1, kernels.shape[2:])
+        columns = kernels.flatten(2).transpose(1, 2)
+        products = aligned((*columns.shape[:2], patches.shape[1]), patches)
+        votes = torch.bmm(columns, patches.transpose(1, 2), out=products).unflatten(1, kernels.shape[2:])
         weight = rearrange(weight, "out logit inp dim -> (inp out) logit dim")
         logits = torch.bmm(weight, votes.flatten(0, 1)).unflatten(0, votes.shape[:2])
         logits = logits.sum(0, dtype=torch.promote_types(votes.dtype, torch.float32))
@@ -67,7 +74,9 @@ class RoutedPatches(torch.autograd.Function):
         of_shift = of_logits.sum(2)
         of_logits = of_logits.to(votes.dtype).expand(inputs, *of_logits.shape).flatten(0, 1)
         of_weight = torch.bmm(of_logits, votes.flatten(0, 1).transpose(1, 2))
-        of_votes = torch.mul(rearrange(parts, "out inp row -> inp out 1 row"), of_mixed, out=torch.empty_like(votes))
+        of_votes = torch.mul(
+            rearrange(parts, "out inp row -> inp out 1 row"), of_mixed, out=aligned(votes.shape, votes)
+        )
         of_products = of_votes.flatten(0, 1).baddbmm_(weight.transpose(1, 2), of_logits).unflatten(0, (inputs, -1))
         of_products = rearrange(of_products, "inp out dim row -> inp row (out dim)")
         of_patches = torch.bmm(of_products, kernels.flatten(2).transpose(1, 2))
@@ -97,6 +106,8 @@ class AttentionRouting(Routing, name="attention"):
         bias: Float[Tensor, "inp out out_dim"] | None,
     ) -> tuple[Float[Tensor, "*where out out_dim"], Float[Tensor, "*where out inp"]]:
         """All at once, with the votes in the order in memory that is the fastest to work on."""
+        if torch.compiler.is_exporting():  # an exported program has no gradient of its own
+            return super().route(patches, weight, bias)
         rows = rearrange(patches.flatten(0, -3), "row inp patch -> inp row patch")
         if bias is None:
             bias = weight.new_zeros(self.in_caps, self.out_caps, self.dim)
