@@ -1,7 +1,8 @@
 """Capsule layers. `ConvCaps` is the only place where votes, routing and activation meet.
 
 Capsules are `(batch, height, width, caps, dim)` everywhere: a capsule is the last axis, one contiguous vector at one
-position. Class capsules are `(batch, caps, dim)`.
+position. Class capsules are `(batch, caps, dim)`. In memory they lie channel by channel, since the next layer's kernels
+see one channel at a time; capsules in another order give the same result, more slowly.
 """
 
 from itertools import pairwise

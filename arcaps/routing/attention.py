@@ -1,5 +1,6 @@
 """Attention routing: the paper's own."""
 
+from math import prod
 from typing import Any
 
 import torch
@@ -105,13 +106,17 @@ class AttentionRouting(Routing, name="attention"):
         weight: Float[Tensor, "inp patch out out_dim"],
         bias: Float[Tensor, "inp out out_dim"] | None,
     ) -> tuple[Float[Tensor, "*where out out_dim"], Float[Tensor, "*where out inp"]]:
-        """All at once, with the votes in the order in memory that is the fastest to work on."""
-        if torch.compiler.is_exporting():  # an exported program has no gradient of its own
+        """With the votes in the order in memory that is the fastest where many positions share the kernels.
+
+        With one position, as in the class layer, there are few rows and the plain way is faster. An exported program
+        goes the plain way too, since it has no gradient of its own.
+        """
+        where = patches.shape[:-2]
+        if prod(where[1:]) == 1 or torch.compiler.is_exporting():
             return super().route(patches, weight, bias)
         rows = rearrange(patches.flatten(0, -3), "row inp patch -> inp row patch")
         if bias is None:
             bias = weight.new_zeros(self.in_caps, self.out_caps, self.dim)
         shift = einsum(bias, self.weight, "inp out dim, out logit inp dim -> out logit")
         mixed, coefficients = RoutedPatches.apply(*in_autocast(rows, weight, bias, self.weight), shift)
-        where = patches.shape[:-2]
         return mixed.unflatten(0, where), coefficients.unflatten(0, where)
