@@ -91,6 +91,37 @@ def test_one_multiplication_fills_the_gradient_of_the_votes(step: list[FunctionE
     assert filled == [[[8, 8, 1, POSITIONS], [8, 32, POSITIONS], [8, 8, 32, POSITIONS]]]
 
 
+def test_rows_of_votes_begin_cache_lines(model: Classifier) -> None:
+    kept: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(torch.rand(BATCH, 1, 28, 28), torch.arange(BATCH))
+    (votes,) = (tensor for tensor in kept if tensor.shape == (8, 8, 32, POSITIONS))
+    assert POSITIONS * 4 % 64 != 0
+    assert [stride * 4 % 64 for stride in votes.stride()] == [0, 0, 0, 4]
+
+
+def test_the_few_rows_of_the_class_layer_come_first_in_its_product(step: list[FunctionEvent]) -> None:
+    products = [call for call in shapes(step, "aten::baddbmm") if 7 * 7 * 32 in call[1]]
+    assert products == [[[8, 1, 10 * 32], [8, BATCH, 7 * 7 * 32], [8, 7 * 7 * 32, 10 * 32]]]
+
+
+def test_capsules_lie_channel_by_channel(model: Classifier) -> None:
+    capsules = torch.rand(BATCH, 14, 14, 8, 16)
+    for layer in model.get_submodule("conv_caps").children():
+        assert layer(capsules).permute(3, 0, 1, 2, 4).is_contiguous()
+
+
+def test_the_stem_writes_over_what_it_rectifies(step: list[FunctionEvent]) -> None:
+    assert len(shapes(step, "aten::relu_")) == 3
+    maps = [call for call in shapes(step, "aten::relu") if len(call[0]) == 4]
+    assert maps == []
+
+
 def test_dropout_draws_a_byte_an_element(step: list[FunctionEvent]) -> None:
     assert shapes(step, "aten::bernoulli_") == []
     drawn = sum(8 * prod(call[0]) for call in shapes(step, "aten::random_"))
