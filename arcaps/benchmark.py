@@ -230,8 +230,9 @@ def bench(
     for name in data:
         if name not in SHAPES:
             raise ArcapsError(f"unknown data {name!r}: there are {', '.join(SHAPES)}")
-    if rounds < 1:
-        raise ArcapsError(f"rounds is {rounds}: give at least 1")
+    for name, value in {"rounds": rounds, "batch size": batch_size}.items():
+        if value < 1:
+            raise ArcapsError(f"{name} is {value}: give at least 1")
     keep_freed_memory()
     notes = []
     if precisions is None:

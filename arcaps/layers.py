@@ -78,7 +78,7 @@ class ConvCaps(nn.Module):
 
     `residual` adds the input capsules before the activation's bound: `u_l = tanh(u_(l-1) + affine(s_l))`. `dropout`
     drops elements of the input capsules before the votes; the residual is added undropped. With `images_at_once` the
-    votes of no more images are in memory at a time, and are made again for the backward pass: less memory, more time.
+    votes of no more images are in memory at a time, and are made again for the backward pass: less memory, more work.
     """
 
     def __init__(

@@ -90,5 +90,7 @@ def test_mistakes_are_named() -> None:
         bench(data=("svhn",))
     with pytest.raises(ArcapsError, match="rounds is 0"):
         bench(rounds=0)
+    with pytest.raises(ArcapsError, match="batch size is 0"):
+        bench(batch_size=0)
     with pytest.raises(ArcapsError, match="unknown precision"):
         bench(precisions=("float8",))
