@@ -28,10 +28,10 @@ from .models import CapsuleNet as CapsuleNet
 from .models import Classifier as Classifier
 from .models import ConvNet as ConvNet
 from .models import Output as Output
-from .models import Preprocessing as Preprocessing
 from .models import StrongConvNet as StrongConvNet
 from .models import create_model as create_model
 from .models import load as load
+from .preprocessing import Preprocessing as Preprocessing
 from .routing import AttentionRouting as AttentionRouting
 from .routing import DynamicRouting as DynamicRouting
 from .routing import QueryKeyRouting as QueryKeyRouting

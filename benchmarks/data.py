@@ -35,7 +35,7 @@ def main() -> None:
     augmented = endless(arcaps.Loader(train, 100, augmentation=augmentation))
     model = arcaps.create_model("ar_capsnet")
     optimiser = torch.optim.RMSprop(model.parameters(), lr=1e-3, alpha=0.9)
-    images, labels, _ = next(plain)
+    images, labels, *_ = next(plain)
 
     def step() -> None:
         optimiser.zero_grad()

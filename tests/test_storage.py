@@ -1,6 +1,7 @@
 """One file holds a model, and any other file is refused with the reason."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def rewrite(path: Path, **changes: Any) -> None:
 def test_a_loaded_model_answers_as_the_saved_one(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     model = create_model(name, image_size=(20, 17), channels=3, classes=4, **SMALL[name]).to(dtype)
     model.class_names = ["ant", "bee", "cat", "dog"]
-    model.preprocessing = arcaps.Preprocessing(divide_by=127.5)
+    model.preprocessing = replace(model.preprocessing, fit="pad", divide_by=127.5, invert=True)
     model(torch.rand(2, 3, 20, 17, dtype=dtype))  # moves the BatchNorm statistics
     path = tmp_path / "x.safetensors"
     model.save(path)
@@ -56,13 +57,21 @@ def test_the_metadata_says_everything(saved: Path) -> None:
     assert metadata["config"]["caps"] == 2
     assert metadata["class_names"] == list("0123456789")
     assert metadata["input_shape"] == [1, 12, 12]
-    assert metadata["preprocessing"] == {"divide_by": 255.0}
+    fields = {"size": [12, 12], "channels": 1, "fit": "scale", "divide_by": 255.0, "invert": False}
+    assert metadata["preprocessing"] == fields
     assert metadata["arcaps_version"] == arcaps.__version__
 
 
-def test_preprocessing_scales_bytes() -> None:
-    pixels = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
-    torch.testing.assert_close(arcaps.Preprocessing()(pixels), torch.tensor([[[[0.0, 0.2, 1.0]]]]))
+def test_a_file_of_version_0_1_gets_the_size_of_its_model(saved: Path) -> None:
+    rewrite(saved, preprocessing={"divide_by": 127.5})
+    assert arcaps.load(saved).preprocessing == arcaps.Preprocessing((12, 12), 1, "scale", 127.5)
+
+
+@pytest.mark.parametrize("wrong", [{"size": [9, 9]}, {"colour": True}, {"divide_by": 0}, {"fit": "crop"}, [], None])
+def test_a_preprocessing_that_does_not_fit_is_refused(saved: Path, wrong: Any) -> None:
+    rewrite(saved, preprocessing=wrong)
+    with pytest.raises(ArcapsError, match="was written by arcaps"):
+        arcaps.load(saved)
 
 
 @pytest.mark.parametrize("part", [0.02, 0.3, 0.99])

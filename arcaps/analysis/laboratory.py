@@ -190,14 +190,12 @@ def analyze_run(
                 f"two runs are called {name}: figures could not tell them apart; rename one of the folders"
             )
         further[name] = open_model(other).to(device).for_inference()
-    dataset = choose_data(path, model, data, data_dir, report).test
+    dataset = choose_data(path, model, data, data_dir).test
     choose_images(model, dataset, count)
     regenerated = None
     if "pose" in chosen and data is None and (run.recipe.test_data or "").startswith("affnist"):
         regenerated = (
-            dataset
-            if dataset.transforms is not None
-            else load_data("affnist-regenerated", data_dir=data_dir, report=report).test
+            dataset if dataset.transforms is not None else load_data("affnist-regenerated", data_dir=data_dir).test
         )
     lab = Laboratory(
         run,

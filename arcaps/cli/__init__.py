@@ -1,5 +1,6 @@
 """The command line: one function per command. Each imports torch inside, so that help comes at once."""
 
+import logging
 import os
 import sys
 
@@ -26,9 +27,23 @@ data_app.command(name="show")(data.show_data)
 app.command(data_app, name="data", help="List, fetch and look at data sets.")
 
 
+def show_log() -> None:
+    """Print what the library logs to stderr, as plain lines; stdout is for results."""
+    logger = logging.getLogger("arcaps")
+    for handler in logger.handlers[:]:
+        if handler.get_name() == "arcaps.cli":
+            logger.removeHandler(handler)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.set_name("arcaps.cli")
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
 def main() -> None:
     """Run the command line. A user's mistake ends with one line, not a traceback."""
     keep_freed_memory()
+    show_log()
     try:
         app.cli(prog="arcaps", description="Capsule networks, exact and fast.")
     except ArcapsError as error:

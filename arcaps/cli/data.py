@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from arcaps.cli.options import AugmentationOptions, Flag, report
+from arcaps.cli.options import AugmentationOptions, Flag
 from arcaps.errors import ArcapsError
 
 
@@ -53,7 +53,7 @@ def fetch_data(
             raise unknown("data set", name, NAMES)
     for name in names:
         if name != "digits":
-            fetch(COLLECTIONS.get(name, MNIST), data_directory(data_dir), report)
+            fetch(COLLECTIONS.get(name, MNIST), data_directory(data_dir))
         print(f"{name}: {where(name, data_dir)}")
 
 
@@ -88,7 +88,7 @@ def show_data(
     if name not in NAMES and Path(name).exists():
         loaded = load_folder(name, image_size=image_size, skip_broken=skip_broken)
     else:
-        loaded = load_data(name, data_dir=data_dir, report=report)
+        loaded = load_data(name, data_dir=data_dir)
     chosen = {"train": loaded.train, "validation": loaded.validation, "test": loaded.test}
     dataset = chosen[part]
     if dataset is None:

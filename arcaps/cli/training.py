@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import tyro
 
-from arcaps.cli.options import ArchitectureOptions, AugmentationOptions, Flag, report
+from arcaps.cli.options import ArchitectureOptions, AugmentationOptions, Flag
 from arcaps.errors import ArcapsError
 
 
@@ -163,9 +163,7 @@ def evaluate(
     """
     from arcaps.training.after import evaluate_run
 
-    evaluation = evaluate_run(
-        run, data=data or None, part=part, precision=precision, data_dir=data_dir or None, report=report
-    )
+    evaluation = evaluate_run(run, data=data or None, part=part, precision=precision, data_dir=data_dir or None)
     if json:
         print(jsonlib.dumps(evaluation.as_dict(), indent=2))
         return
@@ -227,7 +225,7 @@ def ensemble(
 
     if len(runs) < 2:
         raise ArcapsError("an ensemble is of two runs or more: give their folders")
-    members, together = evaluate_ensemble(list(runs), data=data or None, data_dir=data_dir or None, report=report)
+    members, together = evaluate_ensemble(list(runs), data=data or None, data_dir=data_dir or None)
     if json:
         everything = {
             "members": {str(run): member.as_dict() for run, member in members.items()},

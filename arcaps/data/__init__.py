@@ -1,7 +1,7 @@
 """Data: one uint8 tensor a data set, batches by indexing, one batched warp."""
 
 from arcaps.data.catalogue import load_data
-from arcaps.data.dataset import Data, Dataset
+from arcaps.data.dataset import Data, Dataset, differences, match_classes
 from arcaps.data.folder import load_folder
 from arcaps.data.loader import Batch, Loader
 from arcaps.data.sheet import contact_sheet
@@ -15,7 +15,9 @@ __all__ = [
     "Loader",
     "Transform",
     "contact_sheet",
+    "differences",
     "load_data",
     "load_folder",
+    "match_classes",
     "warp",
 ]

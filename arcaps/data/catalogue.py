@@ -1,7 +1,9 @@
 """The collections that arcaps knows, and loading them by name."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from arcaps.data import affnist, digits, formats
 from arcaps.data.dataset import Data, Dataset
@@ -9,13 +11,13 @@ from arcaps.data.folder import load_folder
 from arcaps.data.sources import (
     Collection,
     Package,
-    Report,
     data_directory,
     fetch,
     has_label_counts,
     has_sha256,
     stored_file,
 )
+from arcaps.preprocessing import Fit, Preprocessing, check_size
 from arcaps.registry import unknown
 
 DIGITS = tuple("0123456789")
@@ -140,31 +142,53 @@ NAMES = [*MADE_HERE, *COLLECTIONS]
 
 
 def load_data(
-    name: str, *, data_dir: str | os.PathLike[str] | None = None, seed: int = 0, report: Report = print
+    name: str | os.PathLike[str],
+    *,
+    image_size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    fit: Fit = "scale",
+    invert: bool = False,
+    preprocessing: Preprocessing | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    **folder_options: Any,
 ) -> Data:
     """A collection by name, fetched if it is not at hand yet, or a folder of images: `load_data("mnist").train`.
 
-    `seed` is for what is made here at random. `report` is told where the data come from. `load_folder` has options.
+    `image_size`, `channels`, `fit` and `invert` say how images become those of the data set, as in `Preprocessing`;
+    unless told, they stay as they are. A model's own `preprocessing` may be given instead: then the images are what
+    that model takes. `seed` is for what is made here at random. `load_folder` has further options.
     """
-    if name not in NAMES and Path(name).exists():
-        return load_folder(name, seed=seed)
-    directory = data_directory(data_dir)
+    if preprocessing is not None:
+        image_size, channels = preprocessing.size, preprocessing.channels
+        fit, invert = preprocessing.fit, preprocessing.invert
+    wanted = Preprocessing(None if image_size is None else check_size("image_size", image_size), channels, fit)
+    wanted = replace(wanted, invert=invert)
+    if isinstance(name, os.PathLike) or (name not in NAMES and Path(name).exists()):
+        return load_folder(
+            name, image_size=wanted.size, channels=channels, fit=fit, invert=invert, seed=seed, **folder_options
+        )
+    return load_collection(name, data_directory(data_dir), seed).map(lambda part: part.fit(wanted))
+
+
+def load_collection(name: str, directory: Path, seed: int) -> Data:
+    """A collection that arcaps knows, as it was published."""
     if name == "digits":
         return digits.load()
     if name == "affnist-regenerated":
-        mnist = assemble(MNIST, directory, report)
+        mnist = assemble(MNIST, directory)
         assert mnist.train is not None
         _, held_out = mnist.train.split(0.1)
         validation = affnist.regenerate(held_out, seed=seed + 1)
         return Data(None, validation, affnist.regenerate(mnist.test, seed=seed))
     if name not in COLLECTIONS:
         raise unknown("data set", name, NAMES)
-    return assemble(COLLECTIONS[name], directory, report)
+    return assemble(COLLECTIONS[name], directory)
 
 
-def assemble(collection: Collection, directory: Path, report: Report) -> Data:
+def assemble(collection: Collection, directory: Path) -> Data:
     """The parts of a collection as data sets."""
-    tensors = fetch(collection, directory, report)
+    tensors = fetch(collection, directory)
     parts = {
         part: Dataset(
             f"{collection.title}, {part}",

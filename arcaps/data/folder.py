@@ -6,18 +6,16 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps
-from rich.console import Console
-from rich.progress import track
 
 from arcaps.data.dataset import Data, Dataset
 from arcaps.errors import ArcapsError
+from arcaps.image_files import ImageError, list_images, read_header
+from arcaps.preprocessing import Fit, Preprocessing, check_size
+from arcaps.progress import track
 
 PARTS = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "validation": "validation"}
 PARTS |= {"test": "test", "testing": "test"}
-GREY = {"1", "L", "LA", "I", "F", "I;16", "I;16B", "I;16L"}
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,10 @@ class Example:
 def load_folder(
     path: str | os.PathLike[str],
     *,
-    image_size: tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | None = None,
     channels: int | None = None,
+    fit: Fit = "scale",
+    invert: bool = False,
     validation: float = 0.1,
     test: float = 0.1,
     seed: int = 0,
@@ -59,16 +59,17 @@ def load_folder(
     if channels not in (1, 3):
         raise ArcapsError(f"channels is {channels}: give 1 for grey or 3 for colour")
 
-    pixels = np.zeros((len(examples), *image_size, channels), np.uint8)
+    preprocessing = Preprocessing(check_size("image_size", image_size), channels, fit, invert=invert)
+    pixels = torch.zeros(len(examples), channels, *check_size("image_size", image_size), dtype=torch.uint8)
     numbers = range(len(examples))
-    for number in track(numbers, f"reading {path.name}", console=Console(stderr=True), transient=True):
+    for number in track(numbers, f"reading {path.name}"):
         if examples[number].path not in broken:
             try:
-                pixels[number] = read_image(examples[number].path, image_size, channels)
-            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-                broken[examples[number].path] = str(error)
+                pixels[number] = preprocessing.pixels(examples[number].path)
+            except ImageError as error:
+                broken[examples[number].path] = error.reason
     if broken and not skip_broken:
-        lines = "\n  ".join(f"{file}: {reason}" for file, reason in sorted(broken.items()))
+        lines = "\n  ".join(f"{file} {reason}" for file, reason in sorted(broken.items()))
         raise ArcapsError(
             f"{len(broken)} of {len(examples)} files cannot be read (--skip-broken leaves them out):\n  {lines}"
         )
@@ -78,9 +79,10 @@ def load_folder(
     check_counts(classes, [examples[number] for number in good])
     whole = Dataset(
         path.name,
-        torch.from_numpy(pixels).permute(0, 3, 1, 2)[good].contiguous(),
+        pixels[good],
         torch.tensor([classes.index(examples[number].label) for number in good]),
         classes,
+        preprocessing=preprocessing,
     )
     return divide(whole, [examples[number].part for number in good], validation, test, seed)
 
@@ -98,11 +100,10 @@ def from_folders(path: Path) -> list[Example]:
         ]
     else:
         classes = [(None, folder) for folder in folders]
-    readable = Image.registered_extensions()
     examples = []
     empty = []
     for part, folder in classes:
-        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in readable)
+        files = list_images(folder)
         examples += [Example(file, folder.name, part) for file in files]
         empty += [] if files else [folder.name]
     if not examples or empty:
@@ -135,31 +136,13 @@ def look_at(examples: list[Example]) -> tuple[list[tuple[int, int] | str], list[
     colours = []
     for example in examples:
         try:
-            with Image.open(example.path) as image:
-                width, height = image.size
-                turned = image.getexif().get(0x0112, 1) >= 5  # a photograph taken upright
-                sizes.append((width, height) if turned else (height, width))
-                colours.append(image.mode not in GREY)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            empty = example.path.exists() and example.path.stat().st_size == 0
-            sizes.append("the file is empty" if empty else str(error) or "cannot be read")
+            header = read_header(example.path)
+            sizes.append(header.size)
+            colours.append(not header.grey)
+        except ImageError as error:
+            sizes.append(error.reason)
             colours.append(False)
     return sizes, colours
-
-
-def read_image(
-    path: Path, size: tuple[int, int], channels: int
-) -> "np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]":
-    """One image file, upright, scaled to fit with its aspect ratio kept, in the middle of black."""
-    with Image.open(path) as opened:
-        image = ImageOps.exif_transpose(opened)
-        if image.mode.startswith("I;16") or image.mode == "I":
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # 16 bits a pixel
-        if "A" in image.getbands() or "transparency" in image.info:
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "black"), image.convert("RGBA"))
-        image = image.convert("L" if channels == 1 else "RGB")
-        fitted = ImageOps.pad(image, (size[1], size[0]), method=Image.Resampling.BILINEAR, color=0)
-    return np.asarray(fitted).reshape(*size, channels)
 
 
 def check_counts(classes: tuple[str, ...], examples: list[Example]) -> None:

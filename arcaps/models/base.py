@@ -3,16 +3,16 @@
 import copy
 import os
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from arcaps.errors import ArcapsError
 from arcaps.models.blocks import ConvBlock
+from arcaps.preprocessing import Preprocessing
 from arcaps.registry import Named, check_options
 from arcaps.storage import read_file, write_file
 
@@ -32,16 +32,6 @@ class Output(NamedTuple):
     """What goes into the softmax; None for a capsule network."""
     coefficients: dict[str, Tensor] | None = None
     """On request, the coefficients `(..., out_caps, in_caps)` of every routing layer, by its name; none for a CNN."""
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How stored pixels become what the model was trained on."""
-
-    divide_by: float = 255.0
-
-    def __call__(self, pixels: UInt8[Tensor, "*pixels"]) -> Float[Tensor, "*pixels"]:
-        return pixels.float() / self.divide_by
 
 
 class Classifier(nn.Module, Named, ABC, kind="model"):
@@ -64,7 +54,7 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
             if isinstance(value, int) and not isinstance(value, bool) and value < least:
                 raise ArcapsError(f"{name} is {value}: give at least {least}")
         self.class_names = [str(n) for n in range(classes)]
-        self.preprocessing = Preprocessing()
+        self.preprocessing = Preprocessing(self.image_size, channels)
         self.folded = False
 
     @abstractmethod
@@ -135,7 +125,7 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
                 "config": self.config,
                 "class_names": self.class_names,
                 "input_shape": (self.channels, *self.image_size),
-                "preprocessing": asdict(self.preprocessing),
+                "preprocessing": self.preprocessing.as_dict(),
                 "arcaps_version": version("arcaps"),
             },
         )
@@ -156,7 +146,10 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
         check_weights(path, model, tensors)
         model.load_state_dict(tensors, assign=True)
         model.class_names = metadata["class_names"]
-        model.preprocessing = Preprocessing(**metadata["preprocessing"])
+        try:
+            model.preprocessing = Preprocessing.from_dict(metadata["preprocessing"], model.image_size, model.channels)
+        except ArcapsError as error:
+            raise ArcapsError(f"{path} was written by arcaps {metadata['arcaps_version']}: {error}") from None
         return model.eval()
 
 

@@ -42,7 +42,7 @@ def train(
         if resume is not None and (recipe is not None or overrides):
             raise ArcapsError("a run that is resumed keeps its recipe: give --resume alone")
         chosen = Run.open(resume).recipe if resume is not None else choose_recipe(recipe, overrides)
-        images = prepare_images(chosen, data_dir, display.say)
+        images = prepare_images(chosen, data_dir)
         model = build_model(chosen, images).to(processes.device)
         opened = Run.open(resume) if resume is not None else start_run(chosen, run, processes, precision)
         numbers = choose_precision(opened.config["settings"]["precision"], processes.device)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from arcaps.data import Dataset, load_data
-from arcaps.data.sources import Report
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier, create_model
+from arcaps.preprocessing import Fit
 from arcaps.training.recipes import Recipe
 
 
@@ -26,21 +26,23 @@ class Images:
     report what that choice would have given."""
 
 
-def prepare_images(recipe: Recipe, data_dir: str | os.PathLike[str] | None, report: Report) -> Images:
-    """The recipe's images: fetched, split, framed."""
+def prepare_images(recipe: Recipe, data_dir: str | os.PathLike[str] | None) -> Images:
+    """The recipe's images: fetched, split, and as large as the model's."""
     if not recipe.data:
         raise ArcapsError(f"recipe {recipe.name} needs to know where your images are: give --data FOLDER")
-    train, validation, test = load_data(recipe.data, data_dir=data_dir, seed=recipe.seed, report=report)
+    fit: Fit = "pad" if recipe.frame else "scale"
+    train, validation, test = load_data(
+        recipe.data, image_size=recipe.frame, fit=fit, data_dir=data_dir, seed=recipe.seed
+    )
     if train is None:
         raise ArcapsError(f"{recipe.data} has no images to train on")
     if validation is None:
         train, validation = train.split(recipe.validation, seed=recipe.seed)
-    if recipe.frame:
-        size = (recipe.frame, recipe.frame)
-        train, validation, test = train.pad(size), validation.pad(size), test.pad(size)
     if not recipe.test_data:
         return Images(train, validation, test)
-    _, test_validation, test = load_data(recipe.test_data, data_dir=data_dir, seed=recipe.seed, report=report)
+    _, test_validation, test = load_data(
+        recipe.test_data, preprocessing=train.preprocessing, data_dir=data_dir, seed=recipe.seed
+    )
     if test_validation is not None:
         test_validation = test_validation.take(torch.arange(0, len(test_validation), 32))  # one version of each digit
     return Images(train, change(validation, recipe), test, test_validation)
@@ -65,4 +67,5 @@ def build_model(recipe: Recipe, images: Images) -> Classifier:
         **recipe.options,
     )
     model.class_names = list(images.train.class_names)
+    model.preprocessing = images.train.preprocessing
     return model

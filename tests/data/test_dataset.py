@@ -33,7 +33,7 @@ def test_the_embedded_digits_are_small_and_say_where_they_come_from() -> None:
 
 @pytest.mark.skipif(not stored_file(MNIST, data_directory()).exists(), reason="MNIST has not been fetched here")
 def test_the_embedded_digits_are_the_first_of_mnist() -> None:
-    mnist, digits = assemble(MNIST, data_directory(), print), load_data("digits")
+    mnist, digits = assemble(MNIST, data_directory()), load_data("digits")
     for whole, part, number in ((mnist.train, digits.train, 500), (mnist.test, digits.test, 100)):
         assert whole is not None
         assert part is not None

@@ -95,11 +95,12 @@ def assert_stored(collection: Collection, directory: Path) -> None:
     assert not list(stored.parent.glob(".part-*"))
 
 
-def test_from_a_host_then_from_the_store(tmp_path: Path, host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_a_host_then_from_the_store(tmp_path: Path, host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "arcaps")
     collection = small_collection(host.address)
     tensors = fetch(collection, tmp_path)
     assert tensors["train_images"].shape == (5000, 1, 28, 28)
-    assert f"small: verified, from {host.address}" in capsys.readouterr().out
+    assert f"small: verified, from {host.address}" in caplog.text
     fetch(collection, tmp_path)
     assert sorted(host.asked) == FILES  # once each
     assert_stored(collection, tmp_path)

@@ -73,7 +73,7 @@ def test_predict(runs: list[Path], tmp_path: Path, arcaps_command: Any) -> None:
         f"{tmp_path / '0.png'}: {found[0]['class']}"
     )
     (tmp_path / "bad.png").write_bytes(b"no image")
-    with pytest.raises(SystemExit, match=r"bad\.png cannot be read"):
+    with pytest.raises(SystemExit, match=r"bad\.png is not an image that Pillow can read"):
         arcaps_command("predict", runs[0], tmp_path / "bad.png")
     with pytest.raises(SystemExit, match="is not a run folder"):
         arcaps_command("predict", tmp_path, tmp_path / "0.png")

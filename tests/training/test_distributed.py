@@ -59,7 +59,7 @@ def test_two_processes_learn_what_one_learns(two: Path, tmp_path: Path) -> None:
 
 def test_two_processes_validate_and_test_each_image_once(two: Path) -> None:
     run, (first, _) = Run.open(two / "run"), seen(two)
-    images = prepare_images(run.recipe, None, lambda _: None)
+    images = prepare_images(run.recipe, None)
     found = evaluate(run.model(), images.validation)
     assert first["metrics"][0]["validation_error"] == pytest.approx(1 - found.accuracy, abs=1 / found.count)
     assert run.result is not None

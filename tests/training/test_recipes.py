@@ -85,7 +85,7 @@ def test_overrides() -> None:
 
 
 def test_images_of_a_run() -> None:
-    images = prepare_images(find_recipe("digits", frame=32), None, print)
+    images = prepare_images(find_recipe("digits", frame=32), None)
     assert len(images.train) == 4500
     assert len(images.validation) == 500
     assert len(images.test) == 1000
@@ -95,4 +95,4 @@ def test_images_of_a_run() -> None:
     again = build_model(find_recipe("digits", dim=4), images)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     with pytest.raises(ArcapsError, match="give --data FOLDER"):
-        prepare_images(RECIPES["folder"], None, print)
+        prepare_images(RECIPES["folder"], None)
