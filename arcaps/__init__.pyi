@@ -16,6 +16,9 @@ from .data import load_data as load_data
 from .data import load_folder as load_folder
 from .data import warp as warp
 from .errors import ArcapsError as ArcapsError
+from .export import Exported as Exported
+from .export import export_decoder as export_decoder
+from .export import export_onnx as export_onnx
 from .layers import ClassCaps as ClassCaps
 from .layers import ConvCaps as ConvCaps
 from .layers import Decoder as Decoder

@@ -6,7 +6,7 @@ import sys
 
 import tyro
 
-from arcaps.cli import analysis, bench, data, model, training
+from arcaps.cli import analysis, bench, data, export, model, training
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 
@@ -18,6 +18,7 @@ app.command(training.predict)
 app.command(training.ensemble)
 app.command(training.sweep)
 app.command(analysis.analyze)
+app.command(export.export)
 app.command(model.info)
 app.command(bench.bench)
 data_app = tyro.extras.SubcommandApp()

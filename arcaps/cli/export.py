@@ -1,0 +1,44 @@
+"""`arcaps export`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+def export(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    *,
+    to: Path = Path("model.onnx"),
+    precision: Literal["float32", "float16", "int8"] = "float32",
+    decoder: Path | None = None,
+    data: str = "",
+    data_dir: str = "",
+) -> None:
+    """Write a run's model to one ONNX file, checked against the model.
+
+    'arcaps predict model.onnx image.png' uses it without torch's layers, and so does any ONNX runtime: the input
+    'images' is (batch, channels, height, width), the outputs are scores, capsules, reconstruction and coefficients.
+
+    Args:
+        run: A run folder, or a .safetensors file.
+        to: The file to write.
+        precision: float16 halves the file, int8 makes it a quarter and faster; int8 is calibrated on training images.
+        decoder: Also write the decoder alone to this file.
+        data: The data set for int8; by default what the run was trained on.
+        data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
+    """
+    from arcaps.cli.options import report
+    from arcaps.export import export_decoder, export_onnx
+    from arcaps.training.after import choose_data, open_model
+
+    model = open_model(run)
+    calibration = None
+    if precision == "int8":
+        calibration = choose_data(run, model, data or None, data_dir or None, report).train
+    exported = export_onnx(model, to, precision=precision, calibration=calibration)
+    print(f"{to}: {to.stat().st_size / 1e6:.1f} MB, {precision}; outputs {', '.join(exported.outputs)}")
+    if decoder is not None:
+        export_decoder(model, decoder, precision="float32" if precision == "float32" else "float16")
+        print(f"{decoder}: {decoder.stat().st_size / 1e6:.1f} MB")
+    print(f"next: arcaps predict {to} image.png")
