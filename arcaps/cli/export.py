@@ -28,14 +28,13 @@ def export(
         data: The data set for int8; by default what the run was trained on.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
-    from arcaps.cli.options import report
     from arcaps.export import export_decoder, export_onnx
     from arcaps.training.after import choose_data, open_model
 
     model = open_model(run)
     calibration = None
     if precision == "int8":
-        calibration = choose_data(run, model, data or None, data_dir or None, report).train
+        calibration = choose_data(run, model, data or None, data_dir or None).train
     exported = export_onnx(model, to, precision=precision, calibration=calibration)
     print(f"{to}: {to.stat().st_size / 1e6:.1f} MB, {precision}; outputs {', '.join(exported.outputs)}")
     if decoder is not None:

@@ -5,7 +5,6 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -214,7 +213,7 @@ def describe_model(model: Classifier) -> dict[str, Any]:
         "config": model.config,
         "class_names": model.class_names,
         "input_shape": (model.channels, *model.image_size),
-        "preprocessing": asdict(model.preprocessing),
+        "preprocessing": model.preprocessing.as_dict(),
         "parameters": model.parameter_count(),
     }
 

@@ -1,8 +1,8 @@
-"""An exported file, answering like the model with onnxruntime alone: this module does not need torch."""
+"""An exported file, answering like the model with onnxruntime alone: torch is needed only to read images."""
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,16 +109,18 @@ class Exported:
         coefficients = {name.removeprefix(prefix): found.pop(name) for name in self.outputs if name.startswith(prefix)}
         return ExportedOutput(**found, coefficients=coefficients)
 
-    def prepare(self, images: Sequence[Any]) -> Array:
-        """Image files as the batch that the model takes: by the model's own preprocessing."""
-        from arcaps.data.folder import read_image
+    def prepare(self, images: Any) -> Array:
+        """One image or several, files or arrays, as the batch that the model takes: `Preprocessing.prepare`.
+
+        The preprocessing is the model's own, and the only part that imports torch.
+        """
+        from arcaps.preprocessing import Preprocessing
 
         channels, height, width = self.input_shape
-        pixels = np.stack([read_image(Path(image), (height, width), channels) for image in images])
-        divided = pixels.astype(np.float32) / np.float32(self.metadata["preprocessing"]["divide_by"])
-        return np.ascontiguousarray(divided.transpose(0, 3, 1, 2))
+        preprocessing = Preprocessing.from_dict(self.metadata["preprocessing"], (height, width), channels)
+        return preprocessing.prepare(images).numpy()
 
-    def predict(self, images: Sequence[Any]) -> list[dict[str, Any]]:
+    def predict(self, images: Any) -> list[dict[str, Any]]:
         """The class of each image, with the score of every class: what `arcaps predict` says of a run."""
         names = self.class_names
         return [

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import arcaps
 from arcaps import Classifier, Dataset, create_model
@@ -11,8 +12,16 @@ from arcaps import Classifier, Dataset, create_model
 SMALL: dict[str, dict[str, Any]] = {
     "ar_capsnet": {"caps": 3, "dim": 8, "primary_dim": 8, "stem_channels": 8, "dropout": 0.0},
     "capsule_net": {"caps": 2, "dim": 4, "primary_dim": 4, "stem_channels": 8},
+    "conv_net": {"image_size": (10, 10)},
     "strong_conv_net": {"widths": (4, 8, 8, 8)},
 }
+
+
+def as_taken(model: Classifier, images: Tensor) -> Tensor:
+    """The middle of digits, in the size and with the channels that a model takes."""
+    height, width = model.image_size
+    top, left = (28 - height) // 2, (28 - width) // 2
+    return images[:, :, top : top + height, left : left + width].expand(-1, model.channels, -1, -1)
 
 
 def taught(name: str, steps: int = 20, **options: Any) -> Classifier:
@@ -21,12 +30,11 @@ def taught(name: str, steps: int = 20, **options: Any) -> Classifier:
     model = create_model(name, **{**SMALL.get(name, {}), **options}).train()
     data = arcaps.load_data("digits").train
     assert data is not None
-    optimiser = torch.optim.AdamW(model.parameters(), 4e-3)
-    for step, (images, labels, _) in enumerate(arcaps.Loader(data, batch_size=25)):
+    optimiser = torch.optim.AdamW(model.parameters(), 5e-4 if name == "conv_net" else 4e-3)
+    for step, batch in enumerate(arcaps.Loader(data, batch_size=25)):
         if step == steps:
             break
-        images = images[:, :, : model.image_size[0], : model.image_size[1]].expand(-1, model.channels, -1, -1)
-        labels = labels % model.classes
+        images, labels = as_taken(model, batch.images), batch.labels % model.classes
         losses = model.losses(model(images, labels), images, labels)
         optimiser.zero_grad()
         sum(losses.values(), torch.zeros(())).backward()

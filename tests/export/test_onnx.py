@@ -17,7 +17,7 @@ from arcaps.cli import main
 from arcaps.export.convolutions import has_convolution_form
 from arcaps.export.onnx import ALLOWED, flatten
 from arcaps.models.capsules import CapsuleClassifier
-from tests.export.conftest import SMALL, taught
+from tests.export.conftest import SMALL, as_taken, taught
 
 Tensors = dict[str, torch.Tensor]
 
@@ -48,7 +48,7 @@ def assert_parity(model: Classifier, path: Path, images: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", sorted(Classifier.known))
 def test_every_model_exports(name: str, digits: Dataset, tmp_path: Path) -> None:
     model = taught(name)
-    images = model.preprocessing(digits.images[::10])
+    images = as_taken(model, model.preprocessing(digits.images[::10]))
     assert_parity(model, tmp_path / "model.onnx", images)
 
 
@@ -56,7 +56,7 @@ def test_every_model_exports(name: str, digits: Dataset, tmp_path: Path) -> None
 @pytest.mark.parametrize("routing", sorted(Routing.known))
 def test_every_routing_exports(routing: str, digits: Dataset, tmp_path: Path) -> None:
     model = taught("ar_capsnet", routing=routing)
-    images = model.preprocessing(digits.images[::10])
+    images = as_taken(model, model.preprocessing(digits.images[::10]))
     assert_parity(model, tmp_path / "model.onnx", images)
 
 
@@ -77,8 +77,7 @@ def test_every_routing_exports(routing: str, digits: Dataset, tmp_path: Path) ->
 )
 def test_every_option_exports(options: dict[str, Any], digits: Dataset, tmp_path: Path) -> None:
     model = taught("ar_capsnet", **options)
-    height, width = model.image_size
-    images = model.preprocessing(digits.images[::10, :, :height, :width]).expand(-1, model.channels, -1, -1)
+    images = as_taken(model, model.preprocessing(digits.images[::10]))
     assert_parity(model, tmp_path / "model.onnx", images)
 
 
