@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from einops import einsum
+from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -97,29 +97,36 @@ class CapsuleActivation(Activation, name="capsule"):
     """The paper's capsule activation: an affine map of each capsule channel, then tanh (eqs. 4 and 9).
 
     With `compression=r` the affine map goes D -> D/r -> D, the feature compression that the paper's conclusion leaves
-    to the future.
+    to the future. With `across` one affine map goes across all channels, N * D -> N * D: every output capsule is made
+    of all the routed vectors of its position. It is meant for the class layer, where it lets all channels serve every
+    class.
     """
 
-    def __init__(self, caps: int, dim: int, *, compression: int = 1) -> None:
+    def __init__(self, caps: int, dim: int, *, compression: int = 1, across: bool = False) -> None:
         super().__init__(caps, dim)
         if compression < 1 or dim % compression:
             raise ArcapsError(
                 f"compression {compression} does not divide the capsule dimension {dim}: give a divisor of it"
             )
-        self.compression = compression
+        self.compression, self.across = compression, across
         self.max_length = dim**0.5
-        narrow = dim // compression
-        widths = [dim, dim] if compression == 1 else [dim, narrow, dim]
-        self.affine = nn.Sequential(*(ChannelAffine(caps, d, e) for d, e in pairwise(widths)))
+        groups, size = (1, caps * dim) if across else (caps, dim)
+        widths = [size, size] if compression == 1 else [size, size // compression, size]
+        self.affine = nn.Sequential(*(ChannelAffine(groups, d, e) for d, e in pairwise(widths)))
 
     def transform(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
-        return self.affine(capsules)
+        if not self.across:
+            return self.affine(capsules)
+        joined = self.affine(rearrange(capsules, "... caps dim -> ... 1 (caps dim)"))
+        return rearrange(joined, "... 1 (caps dim) -> ... caps dim", caps=self.caps)
 
     def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
         return capsules.tanh()
 
     def __repr__(self) -> str:
-        return self.name if self.compression == 1 else f"{self.name}(compression={self.compression})"
+        options = [f"compression={self.compression}"] if self.compression > 1 else []
+        options += ["across=True"] if self.across else []
+        return f"{self.name}({', '.join(options)})" if options else self.name
 
 
 class Squash(Activation, name="squash"):

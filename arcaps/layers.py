@@ -77,8 +77,9 @@ class ConvCaps(nn.Module):
         ConvCaps(8, 16, 8, 32, stride=2)(capsules)      # (batch, 14, 14, 8, 16) -> (batch, 7, 7, 8, 32)
 
     `residual` adds the input capsules before the activation's bound: `u_l = tanh(u_(l-1) + affine(s_l))`. `dropout`
-    drops elements of the input capsules before the votes; the residual is added undropped. With `images_at_once` the
-    votes of no more images are in memory at a time, and are made again for the backward pass: less memory, more work.
+    drops elements of the input capsules before the votes, `channel_dropout` whole channels of them; the residual is
+    added undropped. With `images_at_once` the votes of no more images are in memory at a time, and are made again for
+    the backward pass: less memory, more work.
     """
 
     def __init__(
@@ -96,10 +97,12 @@ class ConvCaps(nn.Module):
         activation: str = "capsule",
         residual: bool = False,
         dropout: float = 0.0,
+        channel_dropout: float = 0.0,
         images_at_once: int | None = None,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)
+        self.channel_dropout = Dropout(channel_dropout)
         self.images_at_once = images_at_once
         self.votes = ConvVotes(
             in_caps, in_dim, out_caps, out_dim, kernel=kernel, stride=stride, padding=padding, bias=bias
@@ -123,7 +126,10 @@ class ConvCaps(nn.Module):
         return_coefficients: bool = False,
     ) -> Float[Tensor, "batch new_height new_width out dim"] | tuple[Tensor, Tensor]:
         """The output capsules; with `return_coefficients` also the coefficients `(..., out_caps, in_caps)`."""
-        inputs = (self.dropout(capsules), *([capsules] if self.residual else []))
+        dropped = self.dropout(capsules)
+        if self.training and self.channel_dropout.p:
+            dropped = dropped * self.channel_dropout(torch.ones_like(capsules[:, :1, :1, :, :1]))
+        inputs = (dropped, *([capsules] if self.residual else []))
         if self.images_at_once is None:
             output, coefficients = self.route(*inputs)
         else:
@@ -142,6 +148,7 @@ class ConvCaps(nn.Module):
         options = [str(self.routing), str(self.activation)]
         options += ["residual"] if self.residual else []
         options += [f"dropout {self.dropout.p:g}"] if self.dropout.p else []
+        options += [f"channel dropout {self.channel_dropout.p:g}"] if self.channel_dropout.p else []
         options += [f"{self.images_at_once} images at once"] if self.images_at_once is not None else []
         return f"{type(self).__name__}({', '.join([self.votes.extra_repr(), *options])})"
 
@@ -149,8 +156,12 @@ class ConvCaps(nn.Module):
 class ClassCaps(ConvCaps):
     """The output layer, "fully conv caps": a `ConvCaps` whose kernel is as large as its input (section 3.4).
 
-    Class n's capsule comes from output channel n alone. With `per_position` each input capsule votes by itself with a
-    matrix of its own, as in CapsuleNet: the inputs are then `height * width * in_caps`, in this order.
+    With `layout="text"`, as the paper's text has it, class n's capsule comes from output channel n alone. With
+    `layout="code"`, as in the authors' published code, the elements of all output channels are dealt over the classes:
+    class j's capsule is made of the elements j, j + N, j + 2 N, ... of the N channels side by side.
+
+    With `per_position` each input capsule votes by itself with a matrix of its own, as in CapsuleNet: the inputs are
+    then `height * width * in_caps`, in this order.
 
         ClassCaps(8, 32, 10, 32, in_size=(7, 7))(capsules)      # (batch, 7, 7, 8, 32) -> (batch, 10, 32)
     """
@@ -163,12 +174,14 @@ class ClassCaps(ConvCaps):
         out_dim: int,
         *,
         in_size: tuple[int, int],
+        layout: str = "text",
         per_position: bool = False,
         bias: bool = True,
         routing: str = "attention",
         activation: str = "capsule",
         residual: bool = False,
         dropout: float = 0.0,
+        channel_dropout: float = 0.0,
         images_at_once: int | None = None,
     ) -> None:
         super().__init__(
@@ -183,8 +196,12 @@ class ClassCaps(ConvCaps):
             activation=activation,
             residual=residual,
             dropout=dropout,
+            channel_dropout=channel_dropout,
             images_at_once=images_at_once,
         )
+        if layout not in ("text", "code"):
+            raise ArcapsError(f"unknown layout {layout!r} of the class layer: there are text, code")
+        self.layout = layout
         self.in_size = in_size
         self.per_position = per_position
 
@@ -202,6 +219,8 @@ class ClassCaps(ConvCaps):
             capsules = rearrange(capsules, "b h w m d -> b 1 1 (h w m) d")
         output, coefficients = super().forward(capsules, return_coefficients=True)
         output, coefficients = output[:, 0, 0], coefficients[:, 0, 0]
+        if self.layout == "code":
+            output = rearrange(output.flatten(1), "b (dim caps) -> b caps dim", caps=output.shape[1])
         return (output, coefficients) if return_coefficients else output
 
     def scores(self, capsules: Float[Tensor, "batch caps dim"]) -> Float[Tensor, "batch caps"]:

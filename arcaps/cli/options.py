@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 import sys
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import tyro
 
@@ -25,12 +25,22 @@ class ArchitectureOptions(TypedDict, total=False):
     """Routing of ar_capsnet: attention, dynamic, query_key; with options: "dynamic(iterations=5)"."""
     activation: str
     """Activation of ar_capsnet: capsule, squash, squash_variant; with options: "capsule(compression=4)"."""
+    class_routing: str
+    """Routing of ar_capsnet's class layer, where it is another: "attention(heads=8)"."""
+    class_activation: str
+    """Activation of ar_capsnet's class layer, where it is another: "capsule(across=True)"."""
+    layout: Literal["text", "code"]
+    """Class layer of ar_capsnet: as in the paper's text, or as in the authors' published code."""
     iterations: int
     """Routing iterations of capsule_net."""
     residual: bool
     """Whether ar_capsnet adds a layer's input to its output."""
     dropout: float
     """The part of the input capsules that is dropped in training."""
+    channel_dropout: float
+    """The part of the channels that the class layer of ar_capsnet does not see in training."""
+    batch_norm_momentum: float
+    """How fast BatchNorm's running statistics follow in ar_capsnet; the paper's framework has 0.01."""
     stem_channels: int
     """Channels of the convolutions before the capsules."""
     widths: tuple[int, int, int, int]

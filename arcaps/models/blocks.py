@@ -12,8 +12,8 @@ from arcaps.init import start_plain_layers
 class BatchNorm(nn.BatchNorm2d):
     """BatchNorm as in Keras, over the images of all processes: what is learned does not depend on their number."""
 
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels, eps=1e-3, momentum=0.01)
+    def __init__(self, channels: int, momentum: float = 0.01) -> None:
+        super().__init__(channels, eps=1e-3, momentum=momentum)
 
     def forward(
         self, input: Float[Tensor, "batch channels height width"]
@@ -47,11 +47,12 @@ class ConvBlock(nn.Module):
         stride: int = 1,
         padding: int | None = None,
         norm: bool = False,
+        momentum: float = 0.01,
     ) -> None:
         super().__init__()
         padding = kernel // 2 if padding is None else padding
         self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride=stride, padding=padding)
-        self.norm = BatchNorm(out_channels) if norm else None
+        self.norm = BatchNorm(out_channels, momentum) if norm else None
         start_plain_layers(self.conv)
 
     def forward(

@@ -71,7 +71,11 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
     | strides             | one per conv caps layer; by default 2 for the first, 1 for the others                  |
     | residual            | add a conv caps layer's input to its output, from the second layer on, unless it strides |
     | routing, activation | of every capsule layer, by name: `"dynamic(iterations=3)"`, `"squash"`                 |
+    | class_routing, class_activation | of the class layer, where they are not those of the other layers           |
+    | layout              | of the class layer: the paper's `text`, or the authors' `code`; see `ClassCaps`        |
     | dropout             | on the input capsules of every routing layer                                           |
+    | channel_dropout     | on whole channels of the class layer's input capsules                                  |
+    | batch_norm_momentum | how fast BatchNorm's running statistics follow; the paper's framework has 0.01         |
     | decoder             | without it there is no reconstruction                                                  |
     | images_at_once      | no more images' votes are in memory at a time; they are made again for the backward pass |
 
@@ -95,7 +99,12 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         residual: bool = True,
         routing: str = "attention",
         activation: str = "capsule",
+        class_routing: str | None = None,
+        class_activation: str | None = None,
+        layout: str = "text",
         dropout: float = 0.5,
+        channel_dropout: float = 0.0,
+        batch_norm_momentum: float = 0.01,
         stem_channels: int = 64,
         decoder: bool = True,
         images_at_once: int | None = None,
@@ -113,7 +122,12 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
             residual=residual,
             routing=routing,
             activation=activation,
+            class_routing=class_routing,
+            class_activation=class_activation,
+            layout=layout,
             dropout=dropout,
+            channel_dropout=channel_dropout,
+            batch_norm_momentum=batch_norm_momentum,
             stem_channels=stem_channels,
             decoder=decoder,
             images_at_once=images_at_once,
@@ -126,7 +140,8 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         self.require_size(max(8, 2 ** (strided + 1)), f"{strided} strided layers")
 
         self.stem = nn.Sequential(
-            ConvBlock(channels, stem_channels, norm=True), ConvBlock(stem_channels, stem_channels, norm=True)
+            ConvBlock(channels, stem_channels, norm=True, momentum=batch_norm_momentum),
+            ConvBlock(stem_channels, stem_channels, norm=True, momentum=batch_norm_momentum),
         )
         self.primary = PrimaryCaps(stem_channels, caps, primary_dim, activation=activation)
         dims = [primary_dim, *[dim] * layers]
@@ -153,9 +168,11 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
             classes,
             dim,
             in_size=(height, width),
-            routing=routing,
-            activation=activation,
+            layout=layout,
+            routing=class_routing or routing,
+            activation=class_activation or activation,
             dropout=dropout,
+            channel_dropout=channel_dropout,
             images_at_once=images_at_once,
         )
         self.decoder = Decoder(classes, dim, (channels, *self.image_size)) if decoder else None

@@ -9,9 +9,28 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from arcaps.errors import ArcapsError
 from arcaps.functional import in_autocast, mix_votes
 from arcaps.init import glorot_uniform_
 from arcaps.routing.base import Routing
+
+
+def multi_head_attention_routing(
+    votes: Float[Tensor, "*where out inp dim"],
+    weight: Float[Tensor, "head out inp inp dim"],
+    *,
+    scale: float = 1.0,
+) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
+    """Mix the votes as `attention_routing` does, in several heads: each weighs its own slice of the vote.
+
+    The logits of head h are `scale` times the scalar products of ALL the votes for output n with `weight[h, n, m]`. The
+    coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
+    """
+    logits = scale * einsum(votes, weight, "... out inp dim, head out logit inp dim -> ... out head logit")
+    coefficients = logits.softmax(-1)
+    slices = rearrange(votes, "... inp (head d) -> ... inp head d", head=len(weight))
+    mixed = einsum(coefficients, slices, "... head inp, ... inp head d -> ... head d")
+    return rearrange(mixed, "... head d -> ... (head d)"), coefficients.mean(-2)
 
 
 def attention_routing(
@@ -88,17 +107,28 @@ class RoutedPatches(torch.autograd.Function):
 
 
 class AttentionRouting(Routing, name="attention"):
-    """Attention routing with its parameter vectors `w[n, m]`, each of size `in_caps * dim`. No bias, no scaling."""
+    """Attention routing with its parameter vectors `w[n, m]`, each of size `in_caps * dim`. No bias.
 
-    def __init__(self, in_caps: int, out_caps: int, dim: int) -> None:
+    The paper has one head and no scaling. With `heads` each head weighs its own slice of the vote; with `scale` the
+    logits are divided by the square root of the vectors' size, as in a transformer.
+    """
+
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, heads: int = 1, scale: bool = False) -> None:
         super().__init__(in_caps, out_caps, dim)
-        self.weight = nn.Parameter(torch.empty(out_caps, in_caps, in_caps, dim))
+        if heads < 1 or dim % heads:
+            raise ArcapsError(f"{heads} heads do not divide capsules of dimension {dim}: give a divisor of {dim}")
+        self.heads = heads
+        self.scale = (in_caps * dim) ** -0.5 if scale else 1.0
+        shape = (out_caps, in_caps, in_caps, dim)
+        self.weight = nn.Parameter(torch.empty(shape if heads == 1 else (heads, *shape)))
         glorot_uniform_(self.weight, in_caps * dim, in_caps * dim)
 
     def forward(
         self, votes: Float[Tensor, "*where out inp dim"]
     ) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
-        return attention_routing(votes, self.weight)
+        if self.heads > 1:
+            return multi_head_attention_routing(votes, self.weight, scale=self.scale)
+        return attention_routing(votes, self.weight * self.scale)
 
     def route(
         self,
@@ -112,11 +142,17 @@ class AttentionRouting(Routing, name="attention"):
         goes the plain way too, since it has no gradient of its own.
         """
         where = patches.shape[:-2]
-        if prod(where[1:]) == 1 or torch.compiler.is_exporting():
+        if prod(where[1:]) == 1 or self.heads > 1 or torch.compiler.is_exporting():
             return super().route(patches, weight, bias)
         rows = rearrange(patches.flatten(0, -3), "row inp patch -> inp row patch")
         if bias is None:
             bias = weight.new_zeros(self.in_caps, self.out_caps, self.dim)
-        shift = einsum(bias, self.weight, "inp out dim, out logit inp dim -> out logit")
-        mixed, coefficients = RoutedPatches.apply(*in_autocast(rows, weight, bias, self.weight), shift)
+        scaled = self.weight * self.scale
+        shift = einsum(bias, scaled, "inp out dim, out logit inp dim -> out logit")
+        mixed, coefficients = RoutedPatches.apply(*in_autocast(rows, weight, bias, scaled), shift)
         return mixed.unflatten(0, where), coefficients.unflatten(0, where)
+
+    def __repr__(self) -> str:
+        options = [f"heads={self.heads}"] if self.heads > 1 else []
+        options += ["scale=True"] if self.scale != 1 else []
+        return f"{self.name}({', '.join(options)})" if options else self.name

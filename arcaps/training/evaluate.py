@@ -65,10 +65,14 @@ class Evaluation:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """The number format of that name; "auto" is bfloat16 where the hardware has it, else float32."""
+    """The number format of that name; "auto" is bfloat16 on GPUs that compute in it, else float32.
+
+    On CPUs it is float32 also where they have bfloat16: a training step took 1.4 to 2.9 times as long in bfloat16 on
+    a processor with AVX-512 BF16.
+    """
     if name == "auto":
-        has_it = torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
-        return torch.bfloat16 if has_it else torch.float32
+        fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if fast else torch.float32
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     if name not in known:
         raise ArcapsError(f"unknown precision {name!r}: there are auto, {', '.join(known)}")

@@ -38,6 +38,8 @@ def prepare_images(recipe: Recipe, data_dir: str | os.PathLike[str] | None) -> I
         raise ArcapsError(f"{recipe.data} has no images to train on")
     if validation is None:
         train, validation = train.split(recipe.validation, seed=recipe.seed)
+    if recipe.limit is not None:
+        train = train.take(torch.arange(min(recipe.limit, len(train))))
     if not recipe.test_data:
         return Images(train, validation, test)
     _, test_validation, test = load_data(

@@ -13,12 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
@@ -58,6 +60,17 @@ class Options:
     save_minutes: float = 5.0
 
 
+def move_average(decay: float, averaged: list[Tensor], current: list[Tensor], steps: Tensor) -> None:
+    """Move the averages towards the current values. The first steps count more, so that no start is remembered."""
+    count = int(steps)
+    kept = min(decay, (1 + count) / (10 + count))
+    for average, value in zip(averaged, current, strict=True):
+        if average.is_floating_point():
+            average.lerp_(value, 1 - kept)
+        else:
+            average.copy_(value)
+
+
 class Trainer:
     """One run, from its first step or from where it was stopped."""
 
@@ -88,6 +101,8 @@ class Trainer:
             few = f"the last batch of each epoch has {last} images for {processes.world} processes"
             raise ArcapsError(f"{few}: give another --batch-size")
         self.parallel = DistributedDataParallel(self.model) if processes.world > 1 else self.model
+        averaging = partial(move_average, recipe.average)
+        self.averaged = AveragedModel(model, multi_avg_fn=averaging, use_buffers=True) if recipe.average else None
         torch.manual_seed(recipe.seed + processes.rank)  # the dropout of each process is its own
         self.step = 0
         self.epoch = 0
@@ -146,6 +161,8 @@ class Trainer:
             self.note(losses, len(labels))
         self.check_finite(rate)
         self.optimiser.step()
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.model)
         self.step += 1
 
     def note(self, losses: dict[str, Tensor], count: int) -> None:
@@ -192,7 +209,7 @@ class Trainer:
             self.best[name] = {"error": errors[name], "epoch": self.epoch}
         if self.processes.first:
             for name in better:
-                self.model.save(self.run.model_file(name))
+                self.kept.save(self.run.model_file(name))
             with (self.run.path / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
         self.display.epoch(self, line, "validation" in better)
@@ -203,13 +220,23 @@ class Trainer:
         other = self.images.test_validation
         return {"validation": self.images.validation, **({} if other is None else {"test_validation": other})}
 
+    @property
+    def kept(self) -> Classifier:
+        """The model that is validated and kept: the average of the weights where the recipe asks for one."""
+        if self.averaged is None:
+            return self.model
+        assert isinstance(self.averaged.module, Classifier)
+        return self.averaged.module
+
     def error(self, dataset: Dataset) -> float:
         """The part of the images that the model gets wrong."""
-        return 1 - evaluate(self.model, dataset, processes=self.processes, precision=self.options.precision).accuracy
+        return 1 - evaluate(self.kept, dataset, processes=self.processes, precision=self.options.precision).accuracy
 
     def save(self) -> None:
         """Write down everything that is needed to go on exactly from here."""
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        if self.averaged is not None:
+            tensors |= {f"averaged.{name}": value for name, value in self.averaged.state_dict().items()}
         tensors |= {f"loader.{name}": value for name, value in self.loader.state_dict().items()}
         for number, state in self.optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in state.items()}
@@ -247,6 +274,8 @@ class Trainer:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
         self.model.load_state_dict(part("model."))
+        if self.averaged is not None:
+            self.averaged.load_state_dict(part("averaged."))
         self.loader.load_state_dict(part("loader."))
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in part("optimiser.").items():

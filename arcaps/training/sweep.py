@@ -1,13 +1,12 @@
 """Training at every point of a grid of settings."""
 
 import ast
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from arcaps.errors import ArcapsError
-from arcaps.training.api import train
+from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.run import Run
 
 
@@ -36,23 +35,20 @@ def run_sweep(
     folder: Path,
     *,
     max_minutes: float | None = None,
+    data_dir: str | None = None,
     **overrides: Any,
 ) -> dict[str, dict[str, Any]]:
     """Run every point that is not finished, going on with those that were begun; the result of each, by its name."""
-    began = time.monotonic()
-    results = {}
-    for values in product(*grid.values()):
-        point = dict(zip(grid, values, strict=True))
-        name = ",".join(f"{key}={value}" for key, value in point.items())
-        run = Run(folder / name)
-        if run.result is None:
-            left = None if max_minutes is None else max_minutes - (time.monotonic() - began) / 60
-            options = {key: value for key, value in overrides.items() if key == "data_dir"}
-            if (run.path / "config.json").exists():
-                train(resume=run.path, max_minutes=left, **options)
-            else:
-                train(recipe, run=run.path, max_minutes=left, **point, **overrides)
-        result = run.result
-        assert result is not None
-        results[name] = result
+    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    jobs = [
+        Job(",".join(f"{key}={value}" for key, value in point.items()), recipe, {**point, **overrides})
+        for point in points
+    ]
+    results: dict[str, dict[str, Any]] = {}
+
+    def note(job: Job, run: Run) -> None:
+        assert run.result is not None
+        results[job.name] = run.result
+
+    run_jobs(jobs, folder, max_minutes=max_minutes, finished=note, data_dir=data_dir)
     return results

@@ -119,7 +119,7 @@ def test_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arcaps_command: 
     grid = read_grid(("dim=4,8", "caps=2"))
     assert grid == {"dim": [4, 8], "caps": [2]}
     assert read_grid(("routing=dynamic",)) == {"routing": ["dynamic"]}
-    fixed = {"epochs": 1, "batch_size": 450, "primary_dim": 4, "stem_channels": 4}
+    fixed: dict[str, Any] = {"epochs": 1, "batch_size": 450, "primary_dim": 4, "stem_channels": 4}
     results = run_sweep("digits", grid, tmp_path, silent=True, **fixed)
     assert list(results) == ["dim=4,caps=2", "dim=8,caps=2"]
     assert Run(tmp_path / "dim=8,caps=2").recipe.options["dim"] == 8

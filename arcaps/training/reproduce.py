@@ -1,0 +1,100 @@
+"""The results of the paper, and ours: a list of named experiments, and the small record that each run leaves."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arcaps.registry import unknown
+from arcaps.storage import write_whole
+from arcaps.training.jobs import Job, run_jobs
+from arcaps.training.run import Run
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the results: one recipe with some overrides, at several seeds."""
+
+    name: str
+    title: str
+    recipe: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    paper: float | None = None
+    """The accuracy that the paper reports for it."""
+
+    def job(self, seed: int) -> Job:
+        """The training of one seed."""
+        return Job(f"{self.name}-seed{seed}", self.recipe, {**self.overrides, "seed": seed})
+
+
+ROWS = (
+    Row("mnist-authors", "MNIST, class layer of the authors' code", "mnist-authors", paper=0.9946),
+    Row("mnist-fast", "MNIST, our variant", "mnist-fast"),
+    Row("affnist-fast", "affNIST (regenerated), our variant", "affnist-fast"),
+    Row("mnist+-fast", "MNIST+, our variant", "mnist+-fast"),
+    Row("mnist", "MNIST, as the paper's text", "mnist", paper=0.9946),
+    Row("affnist", "affNIST (regenerated), as the paper's text", "affnist", paper=0.916),
+    Row("affnist-authors", "affNIST (regenerated), class layer of the authors' code", "affnist-authors", paper=0.916),
+    Row("mnist+-authors", "MNIST+, class layer of the authors' code", "mnist+-authors", paper=0.9946),
+    Row("mnist-cnn", "MNIST, strong CNN, our protocol", "mnist-fast", {"model": "strong_conv_net"}),
+    Row("affnist-cnn", "affNIST (regenerated), strong CNN, our protocol", "affnist-fast", {"model": "strong_conv_net"}),
+    Row("mnist-capsule-net", "MNIST, CapsuleNet, our protocol", "mnist-fast", {"model": "capsule_net"}, seeds=(0,)),
+    Row("cifar10+-fast", "CIFAR-10+, our variant", "cifar10+-fast", seeds=(0,), paper=0.8861),
+    Row("cifar10-fast", "CIFAR-10, our variant", "cifar10-fast", seeds=(0,), paper=0.8719),
+)
+"""In order of priority: every row's first seed, then the others."""
+
+
+def choose_rows(names: tuple[str, ...]) -> list[Row]:
+    """The rows of these names, or all."""
+    known = {row.name: row for row in ROWS}
+    for name in names:
+        if name not in known:
+            raise unknown("row of the results", name, list(known))
+    return [row for row in ROWS if not names or row.name in names]
+
+
+def queue(rows: list[Row]) -> Iterator[tuple[Row, Job]]:
+    """The trainings of these rows: the first seed of each, then the second, then the third."""
+    for seed in range(max(len(row.seeds) for row in rows)):
+        for row in rows:
+            if seed < len(row.seeds):
+                yield row, row.job(row.seeds[seed])
+
+
+def reproduce(
+    names: tuple[str, ...] = (), *, folder: Path, records: Path, max_minutes: float | None = None, **session: Any
+) -> None:
+    """Run what is not finished of these rows, in order of priority, and write a record of each finished run."""
+    rows = {job.name: row for row, job in queue(choose_rows(names))}
+
+    def write(job: Job, run: Run) -> None:
+        path = records / f"{job.name}.json"
+        if not path.exists():
+            records.mkdir(parents=True, exist_ok=True)
+            write_whole(path, (json.dumps(record(rows[job.name], run)) + "\n").encode())
+
+    jobs = [job for _, job in queue(choose_rows(names))]
+    run_jobs(jobs, folder, max_minutes=max_minutes, finished=write, **session)
+
+
+def record(row: Row, run: Run) -> dict[str, Any]:
+    """All of a finished run that the results quote, as plain values."""
+    config, metrics, result = run.config, run.metrics, run.result
+    return {
+        "row": row.name,
+        "recipe": config["recipe"],
+        "settings": config["settings"],
+        "versions": config["versions"],
+        "commit": config["commit"],
+        "machine": config["machine"],
+        "parameters": run.model().parameter_count(),
+        "epochs": len(metrics),
+        "seconds": metrics[-1]["seconds"],
+        "curves": {
+            key: [line[key] for line in metrics] for key in metrics[0] if key == "loss" or key.endswith("_error")
+        },
+        "result": result,
+    }
