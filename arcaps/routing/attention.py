@@ -128,7 +128,12 @@ class AttentionRouting(Routing, name="attention"):
     ) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
         if self.heads > 1:
             return multi_head_attention_routing(votes, self.weight, scale=self.scale)
-        return attention_routing(votes, self.weight * self.scale)
+        return attention_routing(votes, self.scaled_weight)
+
+    @property
+    def scaled_weight(self) -> Tensor:
+        """The weights with the scaling of the logits in them."""
+        return self.weight if self.scale == 1 else self.weight * self.scale
 
     def route(
         self,
@@ -147,7 +152,7 @@ class AttentionRouting(Routing, name="attention"):
         rows = rearrange(patches.flatten(0, -3), "row inp patch -> inp row patch")
         if bias is None:
             bias = weight.new_zeros(self.in_caps, self.out_caps, self.dim)
-        scaled = self.weight * self.scale
+        scaled = self.scaled_weight
         shift = einsum(bias, scaled, "inp out dim, out logit inp dim -> out logit")
         mixed, coefficients = RoutedPatches.apply(*in_autocast(rows, weight, bias, scaled), shift)
         return mixed.unflatten(0, where), coefficients.unflatten(0, where)

@@ -104,7 +104,7 @@ def test_train_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "going on after step 1 of 90" in printed
     assert "epoch   1/1  loss " in printed
     assert "test accuracy " in printed
-    assert Run(place).recipe.options == {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
+    assert Run(place).recipe.options.items() >= {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}.items()
     with pytest.raises(SystemExit, match="unknown recipe 'digit': did you mean 'digits'"):
         arcaps_command("train", "digit")
 
@@ -152,7 +152,6 @@ def test_a_model_of_another_size_is_refused() -> None:
 def test_precision() -> None:
     cpu = torch.device("cpu")
     assert choose_precision("float32", cpu) == torch.float32
-    has_it = torch.cpu._is_avx512_bf16_supported()
-    assert choose_precision("auto", cpu) == (torch.bfloat16 if has_it else torch.float32)
+    assert choose_precision("auto", cpu) == torch.float32  # bfloat16 is slower on CPUs, also where they have it
     with pytest.raises(ArcapsError, match="unknown precision 'half'"):
         choose_precision("half", cpu)

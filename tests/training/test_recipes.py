@@ -1,5 +1,7 @@
 """The recipes against the paper's protocol."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -12,7 +14,16 @@ PAPER = ["mnist", "mnist+", "affnist", "cifar10", "cifar10+"]
 
 
 def test_there_is_a_recipe_for_every_experiment() -> None:
-    assert set(RECIPES) == {*PAPER, *(f"{name}-fast" for name in PAPER), "fashion", "digits", "folder"}
+    variants = {f"{name}-{variant}" for name in PAPER for variant in ("authors", "fast")}
+    assert set(RECIPES) == {*PAPER, *variants, "fashion", "digits", "folder"}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_authors_layout_is_all_that_differs(name: str) -> None:
+    paper, authors = RECIPES[name], RECIPES[f"{name}-authors"]
+    same = dataclasses.replace(authors, name=paper.name, about=paper.about, options=paper.options)
+    assert same == paper
+    assert authors.options == {**paper.options, "layout": "code"}
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -70,7 +81,7 @@ def test_the_other_schedules() -> None:
 def test_overrides() -> None:
     recipe = find_recipe("digits", epochs=3, dim=8, routing="dynamic")
     assert recipe.epochs == 3
-    assert recipe.options == {"dim": 8, "stem_channels": 32, "routing": "dynamic"}
+    assert recipe.options == {**RECIPES["digits"].options, "dim": 8, "routing": "dynamic"}
     assert find_recipe("digits", model="conv_net").options == {}
     with pytest.raises(ArcapsError, match="unknown recipe 'minst': did you mean 'mnist'"):
         find_recipe("minst")

@@ -1,0 +1,73 @@
+"""What can be chosen for the class layer: the authors' layout, attention heads, an affine map across channels."""
+
+import pytest
+import torch
+
+from arcaps import ArcapsError, ClassCaps, create_model
+from arcaps.activation import CapsuleActivation
+from arcaps.routing.attention import attention_routing, multi_head_attention_routing
+
+
+def test_the_authors_layout_deals_the_elements_over_the_classes() -> None:
+    text = ClassCaps(4, 6, 5, 3, in_size=(2, 2))
+    code = ClassCaps(4, 6, 5, 3, in_size=(2, 2), layout="code")
+    code.load_state_dict(text.state_dict())
+    capsules = torch.randn(2, 2, 2, 4, 6)
+    with torch.no_grad():
+        expected, found = text(capsules), code(capsules)
+    for image in range(2):
+        elements = [float(element) for channel in expected[image] for element in channel]
+        for label in range(5):
+            assert found[image, label].tolist() == [elements[label + 5 * step] for step in range(3)]
+
+
+def test_one_head_is_the_papers_attention() -> None:
+    votes, weight = torch.randn(2, 3, 4, 6), torch.randn(3, 4, 4, 6)
+    one, several = attention_routing(votes, weight), multi_head_attention_routing(votes, weight[None])
+    for expected, found in zip(one, several, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_each_head_weighs_its_own_slice_of_the_vote() -> None:
+    votes, weight = torch.randn(3, 4, 6, dtype=torch.float64), torch.randn(2, 3, 4, 4, 6, dtype=torch.float64)
+    mixed, coefficients = multi_head_attention_routing(votes, weight, scale=0.5)
+    shares = [attention_routing(votes, 0.5 * weight[head])[1] for head in range(2)]
+    for head, share in enumerate(shares):
+        own = slice(3 * head, 3 * head + 3)
+        expected = torch.stack([(share[n, :, None] * votes[n, :, own]).sum(0) for n in range(3)])
+        torch.testing.assert_close(mixed[:, own], expected)
+    torch.testing.assert_close(coefficients, (shares[0] + shares[1]) / 2)
+
+
+def test_an_affine_map_across_channels_sees_every_channel() -> None:
+    activation = CapsuleActivation(3, 4, across=True)
+    capsules = torch.randn(2, 3, 4, requires_grad=True)
+    activation(capsules)[:, 0].sum().backward()
+    assert capsules.grad is not None
+    assert (capsules.grad.abs().sum((0, 2)) > 0).all()
+    weight, bias = (parameter[0] for parameter in activation.affine.parameters())
+    torch.testing.assert_close(activation(capsules), (capsules.flatten(1) @ weight + bias).tanh().view(2, 3, 4))
+
+
+def test_channel_dropout_drops_whole_channels() -> None:
+    layer = ClassCaps(8, 4, 2, 4, in_size=(2, 2), channel_dropout=0.5).train()
+    capsules = torch.ones(50, 2, 2, 8, 4, requires_grad=True)
+    layer(capsules).sum().backward()
+    assert capsules.grad is not None
+    dropped = capsules.grad == 0
+    whole = dropped.all(4).all(2).all(1)  # (image, channel)
+    assert (dropped == whole[:, None, None, :, None]).all()
+    assert 0.35 < whole.float().mean() < 0.65
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layout": "keras"}, "unknown layout 'keras'"),
+        ({"class_routing": "attention(heads=5)"}, "5 heads do not divide capsules of dimension 32"),
+        ({"channel_dropout": 1.5}, "dropout is 1.5"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ArcapsError, match=message):
+        create_model("ar_capsnet", **options)
