@@ -29,6 +29,19 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The object in a JSON file; a file that holds anything else is refused with the reason."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise ArcapsError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # also text that is not UTF-8
+        raise ArcapsError(f"{path} is damaged, or no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ArcapsError(f"{path} holds {type(found).__name__} and not an object: it is not a file of arcaps")
+    return found
+
+
 def write_file(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write tensors, and metadata of plain values, whole or not at all."""
     described = {"arcaps_format": FORMAT, **metadata}

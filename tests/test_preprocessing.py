@@ -12,15 +12,17 @@ from PIL import Image
 import arcaps
 from arcaps import ArcapsError, Loader, Preprocessing
 from arcaps.preprocessing import to_array
+from arcaps.settings import Options, Recipe
 from arcaps.training import after
 from arcaps.training import images as images_module
 from arcaps.training.images import build_model, prepare_images
-from arcaps.training.recipes import RECIPES, Recipe
+from arcaps.training.recipes import RECIPES
 
 
 @pytest.mark.parametrize(
     "recipe",
-    [recipe for recipe in RECIPES.values() if recipe.frame] + [replace(RECIPES["digits"], frame=41)],
+    [recipe for recipe in RECIPES.values() if recipe.fit == "pad"]
+    + [replace(RECIPES["digits"], image_size=(41, 41), fit="pad")],
     ids=lambda recipe: recipe.name,
 )
 def test_a_digit_in_a_file_is_what_training_saw(
@@ -32,7 +34,7 @@ def test_a_digit_in_a_file_is_what_training_saw(
         return arcaps.load_data("digits", **{key: value for key, value in options.items() if key != "data_dir"})
 
     monkeypatch.setattr(images_module, "load_data", digits)  # MNIST and affNIST need not be here
-    small = replace(recipe, options={"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4})
+    small = replace(recipe, options=Options(dim=4, caps=2, primary_dim=4, stem_channels=4))
     images = prepare_images(small, None)
     model = build_model(small, images)
     train = arcaps.load_data("digits").train

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from arcaps.analysis.base import DoesNotApplyError, at_rest, batches, choose_images, of_class, plain, silent
 from arcaps.data import Augmentation, Dataset
 from arcaps.data.sources import Report
-from arcaps.data.warp import Transform, warp
+from arcaps.data.warp import Transform, sample_transforms, warp
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier
 from arcaps.models.capsules import CapsuleClassifier
@@ -214,7 +214,7 @@ def transformed(dataset: Dataset, seed: int = 0) -> Dataset:
     if dataset.transforms is not None:
         return dataset
     generator = torch.Generator().manual_seed(seed)
-    transforms = RANGES.sample(len(dataset), dataset.image_size, generator)
+    transforms = sample_transforms(RANGES, len(dataset), dataset.image_size, generator)
     images = torch.empty_like(dataset.images)
     for start in range(0, len(dataset), 1000):
         part = slice(start, start + 1000)

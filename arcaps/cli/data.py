@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from arcaps.cli.options import AugmentationOptions, Flag
+from arcaps.cli.options import AugmentationFlags, Flag
 from arcaps.errors import ArcapsError
 
 
@@ -59,7 +59,7 @@ def fetch_data(
 
 def show_data(
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
-    augmentation: tyro.conf.OmitArgPrefixes[AugmentationOptions],
+    augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
     *,
     out: Path = Path("sheet.png"),
     part: Literal["train", "validation", "test"] = "train",

@@ -1,11 +1,46 @@
-"""Options that several commands share."""
+"""Options that several commands share. Flags of settings are made from the fields of their dataclasses."""
 
 import sys
-from typing import Literal, TypedDict
+import types
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
 
 import tyro
 
+from arcaps.settings import Augmentation, Recipe, Settings, field_docs, field_types
+
 Flag = tyro.conf.FlagCreatePairsOff[bool]
+
+
+def make_flags(name: str, *settings: type[Settings], without: tuple[str, ...] = ()) -> Any:
+    """A TypedDict with a flag for each field of these settings, to be left out or given, with its docstring as help."""
+    flags = {}
+    for cls in settings:
+        docs = field_docs(cls)
+        for field, kind in field_types(cls).items():
+            if field not in without:
+                flags[field] = Annotated[flag_type(kind), flag_help(kind, docs[field])]
+    return TypedDict(name, flags, total=False)  # type: ignore[operator]
+
+
+def flag_type(kind: Any) -> Any:
+    """The type of a flag: a setting that may be None is left out instead; one number may stand for a pair of it."""
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    return tuple[int, ...] if kind == tuple[int, int] else kind
+
+
+def flag_help(kind: Any, text: str) -> Any:
+    """The help of a flag."""
+    pair = flag_type(kind) == tuple[int, ...] and kind != tuple[int, ...]
+    return tyro.conf.arg(help=text, metavar="HEIGHT [WIDTH]" if pair else None)
+
+
+if TYPE_CHECKING:
+    RecipeFlags = dict[str, Any]
+    AugmentationFlags = dict[str, Any]
+else:
+    RecipeFlags = make_flags("RecipeFlags", Recipe, without=("name", "about", "options", "augmentation"))
+    AugmentationFlags = make_flags("AugmentationFlags", Augmentation)
 
 
 class ArchitectureOptions(TypedDict, total=False):
@@ -60,21 +95,6 @@ class ModelOptions(ArchitectureOptions, total=False):
     """Channels of the images: 1 grey, 3 colour."""
     classes: int
     """Number of classes."""
-
-
-class AugmentationOptions(TypedDict, total=False):
-    """Ranges of random changes."""
-
-    rotation: float
-    """Degrees, either way."""
-    shift: float
-    """A part of the image's side, either way."""
-    scale: float
-    """A factor from 1 - scale to 1 + scale."""
-    shear: float
-    """The shear, either way."""
-    flip: bool
-    """Mirror every second image, left to right."""
 
 
 def report(line: str) -> None:

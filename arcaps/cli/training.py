@@ -3,56 +3,19 @@
 import json as jsonlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from arcaps.cli.options import ArchitectureOptions, AugmentationOptions, Flag
+from arcaps.cli.options import ArchitectureOptions, AugmentationFlags, Flag, RecipeFlags
 from arcaps.errors import ArcapsError
-
-
-class RecipeOptions(TypedDict, total=False):
-    """Settings of the recipe; what is not given is the recipe's own."""
-
-    data: str
-    """A data set's name, or a folder or CSV file of your own images."""
-    test_data: str
-    """Another data set to test on."""
-    frame: int
-    """Put the images into a black frame of this side."""
-    model: str
-    """ar_capsnet, capsule_net, conv_net or strong_conv_net."""
-    epochs: int
-    """Passes over the training images."""
-    batch_size: int
-    """Images per step, of all processes together."""
-    optimiser: Literal["rmsprop", "adamw", "sgd"]
-    """How gradients change the weights."""
-    learning_rate: float
-    """The greatest one: the schedule goes down from it."""
-    schedule: Literal["inverse", "one_cycle", "cosine", "constant"]
-    """How the learning rate changes."""
-    decay: float
-    """Of the inverse schedule: the rate is divided by 1 + decay * step."""
-    halve_after: int
-    """From this epoch on the rate is halved."""
-    weight_decay: float
-    """How fast weights shrink."""
-    validation: float
-    """The part of the training images that is held out, to choose the best epoch."""
-    limit: int
-    """Use no more training images than this."""
-    average: float
-    """Validate and keep a moving average of the weights, with this decay per step."""
-    seed: int
-    """Of everything that is random."""
 
 
 def train(
     recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")] = "",
     *,
-    settings: tyro.conf.OmitArgPrefixes[RecipeOptions],
-    augmentation: tyro.conf.OmitArgPrefixes[AugmentationOptions],
+    settings: tyro.conf.OmitArgPrefixes[RecipeFlags],
+    augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
     architecture: tyro.conf.OmitArgPrefixes[ArchitectureOptions],
     run: str = "",
     resume: str = "",
@@ -162,12 +125,11 @@ def recipes(*, json: Flag = False) -> None:
     Args:
         json: Print JSON instead of a table.
     """
-    from dataclasses import asdict, fields
-
-    from arcaps.training.recipes import RECIPES, Recipe
+    from arcaps.settings import Recipe
+    from arcaps.training.recipes import RECIPES
 
     if json:
-        print(jsonlib.dumps({name: asdict(recipe) for name, recipe in RECIPES.items()}, indent=2))
+        print(jsonlib.dumps({name: recipe.as_dict() for name, recipe in RECIPES.items()}, indent=2))
         return
     from rich.console import Console
     from rich.table import Table
@@ -175,13 +137,11 @@ def recipes(*, json: Flag = False) -> None:
     table = Table(show_header=True)
     for heading in ("recipe", "what it is, and where it differs from the paper's MNIST"):
         table.add_column(heading, no_wrap=heading == "recipe", overflow="fold")
-    plain = {field.name: field.default for field in fields(Recipe)}
+    usual = Recipe("", "", "").flat
     for recipe in RECIPES.values():
-        own = {
-            key: value for key, value in asdict(recipe).items() if value != plain[key] and key not in ("name", "about")
-        }
-        settings = {**{key: value for key, value in own.items() if key != "options"}, **recipe.options}
-        table.add_row(recipe.name, f"{recipe.about}\n" + ", ".join(f"{key}={value}" for key, value in settings.items()))
+        own = {key: value for key, value in recipe.flat.items() if key not in ("name", "about")}
+        changed = ", ".join(f"{key}={value}" for key, value in own.items() if value != usual.get(key))
+        table.add_row(recipe.name, f"{recipe.about}\n{changed}")
     Console().print(table)
 
 

@@ -5,7 +5,8 @@ from arcaps.data.dataset import Data, Dataset, differences, match_classes
 from arcaps.data.folder import load_folder
 from arcaps.data.loader import Batch, Loader
 from arcaps.data.sheet import contact_sheet
-from arcaps.data.warp import Augmentation, Transform, warp
+from arcaps.data.warp import Transform, augment, warp
+from arcaps.settings import Augmentation
 
 __all__ = [
     "Augmentation",
@@ -14,6 +15,7 @@ __all__ = [
     "Dataset",
     "Loader",
     "Transform",
+    "augment",
     "contact_sheet",
     "differences",
     "load_data",

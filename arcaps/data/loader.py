@@ -8,9 +8,10 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from arcaps.data.dataset import Dataset
-from arcaps.data.warp import Augmentation, warp, warp_masks
+from arcaps.data.warp import sample_transforms, warp, warp_masks
 from arcaps.errors import ArcapsError
 from arcaps.preprocessing import Preprocessing
+from arcaps.settings import Augmentation
 
 
 class Batch(NamedTuple):
@@ -82,7 +83,8 @@ class Loader:
         images, masks = self.preprocessing(self.dataset.images[indices[own]]), self.dataset.masks
         masks = None if masks is None else masks[indices[own]]
         if self.augmentation is not None:
-            transform = self.augmentation.sample(len(indices), self.dataset.image_size, self.generator).take(own)
+            size = self.dataset.image_size
+            transform = sample_transforms(self.augmentation, len(indices), size, self.generator).take(own)
             images = warp(images, transform, border=self.augmentation.border)
             masks = None if masks is None else warp_masks(masks, transform, border=self.augmentation.border)
         return Batch(images, self.dataset.labels[indices[own]], len(indices), masks)

@@ -5,7 +5,8 @@ from einops import rearrange
 from PIL import Image, ImageDraw, ImageFont
 
 from arcaps.data.dataset import Dataset
-from arcaps.data.warp import Augmentation
+from arcaps.data.warp import augment
+from arcaps.settings import Augmentation
 
 GAP = 6
 TEXT = 13
@@ -28,7 +29,7 @@ def contact_sheet(
     chosen = chosen[dataset.labels[chosen].sort(stable=True).indices]
     shown = [dataset.images[chosen]]
     if augmentation is not None:
-        shown.append(augmentation(shown[0].float(), generator).round().clamp(0, 255).to(torch.uint8))
+        shown.append(augment(shown[0].float(), augmentation, generator).round().clamp(0, 255).to(torch.uint8))
         columns = max(1, columns // 2)
     tiles = rearrange(torch.stack(shown), "k n c h w -> n h (k w) c").expand(-1, -1, -1, 3).numpy()
 

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-Border = Literal["zeros", "border", "reflection"]
+from arcaps.settings import Augmentation, Border
+
 Mode = Literal["bilinear", "nearest"]
 Numbers = Float[Tensor, " count"]
 
@@ -135,39 +136,26 @@ def warp_masks(
     return warp(masks[:, None].float(), transform, size=size, border=border, mode="nearest")[:, 0].to(torch.uint8)
 
 
-@dataclass(frozen=True)
-class Augmentation:
-    """Random transformations, each uniform within its range and on its own."""
+def sample_transforms(
+    augmentation: Augmentation, count: int, image_size: tuple[int, int], generator: torch.Generator
+) -> Transform:
+    """Sample a transformation for each image. As many random values are drawn whatever the settings."""
+    values = 2 * torch.rand(7, count, dtype=torch.float64, generator=generator) - 1
+    height, width = image_size
+    return Transform(
+        angle=augmentation.rotation * values[0],
+        shear=augmentation.shear * values[1],
+        scale_x=1 + augmentation.scale * values[2],
+        scale_y=1 + augmentation.scale * values[3],
+        shift_x=augmentation.shift * width * values[4],
+        shift_y=augmentation.shift * height * values[5],
+        flip=(values[6] > 0) & augmentation.flip,
+    )
 
-    rotation: float = 0.0
-    """Degrees, either way."""
-    shift: float = 0.0
-    """A part of the image's side, either way, in x and in y."""
-    scale: float = 0.0
-    """A factor from 1 - scale to 1 + scale, in x and in y on their own."""
-    shear: float = 0.0
-    """The shear, either way."""
-    flip: bool = False
-    """Mirror every second image, left to right."""
-    border: Border = "zeros"
-    """What lies outside the image."""
 
-    def sample(self, count: int, image_size: tuple[int, int], generator: torch.Generator) -> Transform:
-        """Draw a transformation for each image. The same number of random values is drawn, whatever the settings."""
-        values = 2 * torch.rand(7, count, dtype=torch.float64, generator=generator) - 1
-        height, width = image_size
-        return Transform(
-            angle=self.rotation * values[0],
-            shear=self.shear * values[1],
-            scale_x=1 + self.scale * values[2],
-            scale_y=1 + self.scale * values[3],
-            shift_x=self.shift * width * values[4],
-            shift_y=self.shift * height * values[5],
-            flip=(values[6] > 0) & self.flip,
-        )
-
-    def __call__(
-        self, images: Float[Tensor, "count channels height width"], generator: torch.Generator
-    ) -> Float[Tensor, "count channels height width"]:
-        transform = self.sample(len(images), (images.shape[2], images.shape[3]), generator)
-        return warp(images, transform, border=self.border)
+def augment(
+    images: Float[Tensor, "count channels height width"], augmentation: Augmentation, generator: torch.Generator
+) -> Float[Tensor, "count channels height width"]:
+    """Each image after a random transformation."""
+    transform = sample_transforms(augmentation, len(images), (images.shape[2], images.shape[3]), generator)
+    return warp(images, transform, border=augmentation.border)

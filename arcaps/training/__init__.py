@@ -1,9 +1,10 @@
 """Training: recipes, the loop, run folders, evaluation."""
 
+from arcaps.settings import Recipe
 from arcaps.training.api import train
 from arcaps.training.evaluate import Evaluation, evaluate
 from arcaps.training.loop import Stopped
-from arcaps.training.recipes import RECIPES, Recipe, find_recipe
+from arcaps.training.recipes import RECIPES, find_recipe, register_recipe
 from arcaps.training.run import Run
 
-__all__ = ["RECIPES", "Evaluation", "Recipe", "Run", "Stopped", "evaluate", "find_recipe", "train"]
+__all__ = ["RECIPES", "Evaluation", "Recipe", "Run", "Stopped", "evaluate", "find_recipe", "register_recipe", "train"]

@@ -22,7 +22,7 @@ def open_model(path: Path) -> Classifier:
         return load(path)
     run = Run.open(path)
     model = run.model()
-    if run.recipe.frame:  # model files of version 0.1 do not say so
+    if run.recipe.fit == "pad":  # model files of version 0.1 do not say so
         model.preprocessing = replace(model.preprocessing, fit="pad")
     return model
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from arcaps.errors import ArcapsError
+from arcaps.settings import Recipe
 from arcaps.training.display import Display
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision
 from arcaps.training.images import build_model, prepare_images
 from arcaps.training.loop import Options, Trainer, test_kept
-from arcaps.training.recipes import Recipe, find_recipe, override
+from arcaps.training.recipes import find_recipe, override
 from arcaps.training.report import write_report
 from arcaps.training.run import Run
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from arcaps.data import Dataset, load_data
+from arcaps.data import Dataset, augment, load_data
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier, create_model
-from arcaps.preprocessing import Fit
-from arcaps.training.recipes import Recipe
+from arcaps.settings import Recipe
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,14 @@ def prepare_images(recipe: Recipe, data_dir: str | os.PathLike[str] | None) -> I
     """The recipe's images: fetched, split, and as large as the model's."""
     if not recipe.data:
         raise ArcapsError(f"recipe {recipe.name} needs to know where your images are: give --data FOLDER")
-    fit: Fit = "pad" if recipe.frame else "scale"
     train, validation, test = load_data(
-        recipe.data, image_size=recipe.frame, fit=fit, data_dir=data_dir, seed=recipe.seed
+        recipe.data,
+        image_size=recipe.image_size,
+        channels=recipe.channels,
+        fit=recipe.fit,
+        invert=recipe.invert,
+        data_dir=data_dir,
+        seed=recipe.seed,
     )
     if train is None:
         raise ArcapsError(f"{recipe.data} has no images to train on")
@@ -52,9 +56,10 @@ def prepare_images(recipe: Recipe, data_dir: str | os.PathLike[str] | None) -> I
 
 def change(dataset: Dataset, recipe: Recipe) -> Dataset:
     """The images under the random changes of the training images, drawn once."""
-    if recipe.augmentation is None:
+    if not recipe.augmentation:
         return dataset
-    changed = recipe.augmentation(dataset.images.float(), torch.Generator().manual_seed(recipe.seed))
+    generator = torch.Generator().manual_seed(recipe.seed)
+    changed = augment(dataset.images.float(), recipe.augmentation, generator)
     return replace(dataset, images=changed.round().clamp(0, 255).to(torch.uint8))
 
 

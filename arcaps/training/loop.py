@@ -26,12 +26,13 @@ from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 from arcaps.models import Classifier
+from arcaps.settings import Recipe
 from arcaps.training.display import Display
 from arcaps.training.distributed import Processes
 from arcaps.training.evaluate import evaluate
 from arcaps.training.images import Images
-from arcaps.training.recipes import Recipe
 from arcaps.training.run import Run
+from arcaps.training.schedules import learning_rate
 
 OPTIMISERS = {
     "rmsprop": lambda parameters, decay: torch.optim.RMSprop(parameters, alpha=0.9, eps=1e-8, weight_decay=decay),
@@ -90,7 +91,7 @@ class Trainer:
         self.loader = Loader(
             images.train,
             recipe.batch_size,
-            augmentation=recipe.augmentation,
+            augmentation=recipe.augmentation or None,
             preprocessing=model.preprocessing,
             seed=recipe.seed,
             rank=processes.rank,
@@ -139,7 +140,7 @@ class Trainer:
 
     def take_step(self, batch: Batch) -> None:
         """One change of the weights, by the gradient of the mean loss over the global batch."""
-        rate = self.recipe.rate(self.step, len(self.loader))
+        rate = learning_rate(self.recipe, self.step, len(self.loader))
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.zero_grad()
@@ -196,7 +197,7 @@ class Trainer:
         line = {
             "epoch": self.epoch,
             "step": self.step,
-            "rate": self.recipe.rate(self.step - 1, len(self.loader)),
+            "rate": learning_rate(self.recipe, self.step - 1, len(self.loader)),
             "loss": sum(totals.values()) / images,
             "losses": {name: value / images for name, value in totals.items()},
             **{f"{name}_error": error for name, error in errors.items()},

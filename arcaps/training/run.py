@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,12 @@ from torch import Tensor
 
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier, load
-from arcaps.storage import read_file, write_file, write_whole
-from arcaps.training.recipes import Recipe
+from arcaps.settings import Recipe
+from arcaps.storage import read_file, read_json, write_file, write_whole
+from arcaps.training.recipes import read_recipe
+
+FORMAT = 1
+"""The layout of a run folder; version 0.1 wrote none. Raised when an older arcaps could not read a new folder."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Run:
                 f"{path} holds a run of {held} already: go on with --resume {path}, or give another --run"
             )
         run.path.mkdir(parents=True, exist_ok=True)
-        config = {"recipe": asdict(recipe), "settings": settings, **surroundings()}
+        config = {"format": FORMAT, "recipe": recipe.as_dict(), "settings": settings, **surroundings()}
         run.write_json("config.json", config)
         return run
 
@@ -63,16 +67,20 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """What `config.json` says."""
-        found = json.loads((self.path / "config.json").read_text())
-        assert isinstance(found, dict)
+        path = self.path / "config.json"
+        found = read_json(path)
+        written = found.get("format", 0)
+        if not isinstance(written, int) or written > FORMAT:
+            raise ArcapsError(f"{path} has format {written!r}, this one reads up to {FORMAT}: install a newer arcaps")
         return found
 
     @property
     def recipe(self) -> Recipe:
         """The recipe that was run, with all its overrides."""
-        fields = dict(self.config["recipe"])
-        fields["options"] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields["options"].items()}
-        return Recipe(**fields)
+        try:
+            return read_recipe(self.config.get("recipe"))
+        except ArcapsError as error:
+            raise ArcapsError(f"{self.path / 'config.json'} cannot be used by this arcaps: {error}") from None
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

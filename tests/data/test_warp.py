@@ -10,6 +10,7 @@ from torch import Tensor
 
 from arcaps import Augmentation, load_data, warp
 from arcaps.data import Transform
+from arcaps.data.warp import augment, sample_transforms
 
 
 def dot(row: int, column: int, size: int = 9) -> Tensor:
@@ -115,7 +116,7 @@ def test_borders() -> None:
 
 def test_augmentation_stays_in_its_ranges_and_fills_them() -> None:
     augmentation = Augmentation(rotation=20.0, shift=0.1, scale=0.2, shear=0.3, flip=True)
-    transform = augmentation.sample(20_000, (10, 40), torch.Generator().manual_seed(0))
+    transform = sample_transforms(augmentation, 20_000, (10, 40), torch.Generator().manual_seed(0))
     ranges = {
         "angle": (-20, 20),
         "shear": (-0.3, 0.3),
@@ -130,9 +131,9 @@ def test_augmentation_stays_in_its_ranges_and_fills_them() -> None:
         assert high - 0.01 * (high - low) < values.max() <= high
         assert values.mean().item() == pytest.approx((low + high) / 2, abs=0.02 * (high - low))
     assert transform.flip.float().mean().item() == pytest.approx(0.5, abs=0.02)
-    assert not Augmentation().sample(100, (8, 8), torch.Generator()).flip.any()
+    assert not sample_transforms(Augmentation(), 100, (8, 8), torch.Generator()).flip.any()
 
 
 def test_no_augmentation_changes_nothing() -> None:
     images = load_data("digits").test.images[:5].double()
-    torch.testing.assert_close(Augmentation()(images, torch.Generator()), images)
+    torch.testing.assert_close(augment(images, Augmentation(), torch.Generator()), images)

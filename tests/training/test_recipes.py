@@ -9,6 +9,7 @@ from arcaps import ArcapsError, create_model
 from arcaps.training import RECIPES, find_recipe
 from arcaps.training.images import build_model, prepare_images
 from arcaps.training.loop import OPTIMISERS
+from arcaps.training.schedules import learning_rate
 
 PAPER = ["mnist", "mnist+", "affnist", "cifar10", "cifar10+"]
 
@@ -34,8 +35,9 @@ def test_the_papers_protocol(name: str) -> None:
     assert recipe.epochs == (200 if "cifar" in name else 20)
     assert recipe.halve_after == (50 if "cifar" in name else None)
     changes = {"mnist+": (0, 0.1, False), "affnist": (0, 0.2, False), "cifar10+": (20, 0.1, True)}
-    assert (recipe.rotation, recipe.shift, recipe.flip) == changes.get(name, (0, 0, False))
-    assert recipe.scale == recipe.shear == recipe.weight_decay == 0
+    augmentation = recipe.augmentation
+    assert (augmentation.rotation, augmentation.shift, augmentation.flip) == changes.get(name, (0, 0, False))
+    assert augmentation.scale == augmentation.shear == recipe.weight_decay == 0
     count = {"mnist": 5_312_784, "affnist": 3_501_088, "cifar10": 9_566_592}[name.removesuffix("+")]
     size = {"mnist": 28, "affnist": 40, "cifar10": 32}[name.removesuffix("+")]
     with torch.device("meta"):
@@ -60,22 +62,24 @@ def test_the_papers_optimiser() -> None:
 def test_the_papers_learning_rate() -> None:
     recipe = RECIPES["mnist"]
     for step in (0, 1, 540, 10_799):
-        assert recipe.rate(step, 540) == pytest.approx(1e-3 / (1 + 1e-4 * step))
+        assert learning_rate(recipe, step, 540) == pytest.approx(1e-3 / (1 + 1e-4 * step))
     cifar = RECIPES["cifar10"]
-    assert cifar.rate(50 * 450 - 1, 450) == pytest.approx(1e-3 / (1 + 1e-4 * (50 * 450 - 1)))
-    assert cifar.rate(50 * 450, 450) == pytest.approx(0.5e-3 / (1 + 1e-4 * 50 * 450))
+    assert learning_rate(cifar, 50 * 450 - 1, 450) == pytest.approx(1e-3 / (1 + 1e-4 * (50 * 450 - 1)))
+    assert learning_rate(cifar, 50 * 450, 450) == pytest.approx(0.5e-3 / (1 + 1e-4 * 50 * 450))
 
 
 def test_the_other_schedules() -> None:
     cycle = find_recipe("digits", epochs=10, learning_rate=1.0)
-    rates = [cycle.rate(step, 10) for step in range(100)]
+    rates = [learning_rate(cycle, step, 10) for step in range(100)]
     assert rates[0] == 0
     assert max(rates) == rates[20] == 1
     assert rates[99] < 0.01
     assert rates[:21] == sorted(rates[:21])
     assert rates[20:] == sorted(rates[20:], reverse=True)
-    assert find_recipe("digits", schedule="cosine", learning_rate=1.0, epochs=2).rate(10, 10) == pytest.approx(0.5)
-    assert find_recipe("digits", schedule="constant", learning_rate=0.3).rate(77, 10) == 0.3
+    assert learning_rate(
+        find_recipe("digits", schedule="cosine", learning_rate=1.0, epochs=2), 10, 10
+    ) == pytest.approx(0.5)
+    assert learning_rate(find_recipe("digits", schedule="constant", learning_rate=0.3), 77, 10) == 0.3
 
 
 def test_overrides() -> None:
@@ -89,14 +93,14 @@ def test_overrides() -> None:
         find_recipe("digits", epoch=3)
     with pytest.raises(ArcapsError, match="unknown setting 'layers'"):
         find_recipe("digits", model="conv_net", layers=3)
-    with pytest.raises(ArcapsError, match="channels comes from the data"):
-        find_recipe("digits", channels=3)
+    with pytest.raises(ArcapsError, match="classes comes from the data"):
+        find_recipe("digits", classes=3)
     with pytest.raises(ArcapsError, match="epochs is 0: give at least 1"):
         find_recipe("digits", epochs=0)
 
 
 def test_images_of_a_run() -> None:
-    images = prepare_images(find_recipe("digits", frame=32), None)
+    images = prepare_images(find_recipe("digits", image_size=32, fit="pad"), None)
     assert len(images.train) == 4500
     assert len(images.validation) == 500
     assert len(images.test) == 1000

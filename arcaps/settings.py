@@ -1,0 +1,267 @@
+"""Settings as frozen dataclasses, without torch. A setting is written down here, and nowhere else.
+
+Command-line flags with their help, `config.json`, grids of sweeps and the documentation are made from the fields.
+Values are checked where an object is made, so that a wrong one never gets further.
+"""
+
+import ast
+import inspect
+import math
+import os
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from arcaps.errors import ArcapsError
+from arcaps.registry import unknown
+
+S = TypeVar("S", bound="Settings")
+Optimiser = Literal["rmsprop", "adamw", "sgd"]
+Schedule = Literal["inverse", "one_cycle", "cosine", "constant"]
+Border = Literal["zeros", "border", "reflection"]
+Fit = Literal["pad", "scale"]
+
+
+def within(least: int | float, most: int | float, default: Any = MISSING) -> Any:
+    """A field whose numbers lie from `least` to `most`."""
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+class Options(Mapping[str, Any]):
+    """The options of a model: a mapping that cannot be changed, and can be hashed."""
+
+    def __init__(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+        self.values_by_name = {key: freeze(value) for key, value in {**(values or {}), **more}.items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.values_by_name.items()))
+
+    def __repr__(self) -> str:
+        return repr(self.values_by_name)
+
+
+def freeze(value: Any) -> Any:
+    """Lists, as JSON has them, become tuples."""
+    return tuple(map(freeze, value)) if isinstance(value, list | tuple) else value
+
+
+class Settings:
+    """What all settings have in common: checked values, plain values for JSON, a docstring for each field."""
+
+    __no_type_check__ = True  # the tests' type checker would come before the checks here, with another error
+
+    def __post_init__(self) -> None:
+        kinds = field_types(type(self))
+        for known in fields(self):  # type: ignore[arg-type]
+            value = check_value(known.name, getattr(self, known.name), kinds[known.name])
+            check_range(known.name, value, known.metadata)
+            object.__setattr__(self, known.name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {known.name: plain(getattr(self, known.name)) for known in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_dict(cls: type[S], stored: object) -> S:
+        """The settings that `as_dict` wrote. Fields that are not there have their default; unknown ones are refused."""
+        kind = cls.__name__.lower()
+        if not isinstance(stored, Mapping):
+            raise ArcapsError(f"the {kind} is {stored!r}: it should be an object with {', '.join(field_types(cls))}")
+        for name in stored:
+            if name not in field_types(cls):
+                raise unknown(f"field of the {kind}", str(name), list(field_types(cls)))
+        needed = [known.name for known in fields(cls) if known.default is MISSING and known.default_factory is MISSING]  # type: ignore[arg-type]
+        for name in needed:
+            if name not in stored:
+                raise ArcapsError(f"the {kind} has no {name}")
+        return cls(**stored)
+
+
+@dataclass(frozen=True)
+class Augmentation(Settings):
+    """Data augmentation: random changes of the training images, each uniform within its range and on its own."""
+
+    rotation: float = within(0, 180, 0.0)
+    """Rotate by up to this many degrees, either way."""
+    shift: float = within(0, 1, 0.0)
+    """Shift by up to this part of the image's side, either way, in x and in y."""
+    scale: float = within(0, 0.95, 0.0)
+    """Scale by a factor from 1 - scale to 1 + scale, in x and in y on their own."""
+    shear: float = within(0, 10, 0.0)
+    """Shear by up to this, either way."""
+    flip: bool = False
+    """Mirror every second image, left to right."""
+    border: Border = "zeros"
+    """What lies outside the image: black, the nearest pixel, or the mirrored image."""
+
+    def __bool__(self) -> bool:
+        """True if the images are changed at all."""
+        return any((self.rotation, self.shift, self.scale, self.shear, self.flip))
+
+
+@dataclass(frozen=True)
+class Recipe(Settings):
+    """An experiment: data, model, optimiser and number of epochs. The defaults are the paper's."""
+
+    name: str
+    """What the recipe is called."""
+    about: str
+    """What it is, in a line."""
+    data: str
+    """A data set's name, or a folder or CSV file of your own images."""
+    test_data: str | None = None
+    """Another data set to test on."""
+    image_size: tuple[int, int] | None = within(1, 10_000, None)
+    """Height and width of the model's images; by default those of the data set."""
+    channels: int | None = within(1, 1_000, None)
+    """Channels of the model's images: 1 for grey, 3 for colour; by default those of the data set."""
+    fit: Fit = "scale"
+    """How images come to image_size: scale enlarges smaller ones, pad puts black around them."""
+    invert: bool = False
+    """Turn black into white and white into black."""
+    skip_broken: bool = False
+    """Leave out files of your own that cannot be read."""
+    model: str = "ar_capsnet"
+    """The model: ar_capsnet, capsule_net, conv_net, strong_conv_net, or one of your own."""
+    options: Options = field(default_factory=Options)
+    """The model's own settings, where they are not its defaults."""
+    epochs: int = within(1, 1_000_000, 20)
+    """Passes over the training images."""
+    patience: int | None = within(1, 1_000_000, None)
+    """Stop early after this number of epochs without a lower validation error."""
+    batch_size: int = within(1, 1_000_000, 100)
+    """Images per step, of all processes together."""
+    optimiser: Optimiser = "rmsprop"
+    """How gradients change the weights."""
+    learning_rate: float = within(0, 1_000, 1e-3)
+    """The largest learning rate: the schedule goes down from it."""
+    schedule: Schedule = "inverse"
+    """How the learning rate changes."""
+    decay: float = within(0, 1_000, 1e-4)
+    """Of the inverse schedule: the learning rate is divided by 1 + decay * step."""
+    warm_up: float = within(0, 0.99, 0.2)
+    """Of the one_cycle schedule: the part of the training in which the learning rate grows."""
+    halve_after: int | None = within(0, 1_000_000, None)
+    """From this epoch on the learning rate is halved."""
+    weight_decay: float = within(0, 100, 0.0)
+    """Weight decay of the optimiser."""
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    """Random changes of the training images."""
+    validation: float = within(0.0001, 0.9, 0.1)
+    """The part of the training images that is held out, to choose the best epoch."""
+    limit: int | None = within(1, 10**12, None)
+    """Use no more training images than this."""
+    average: float = within(0, 0.999999, 0.0)
+    """Validate and keep a moving average of the weights, with this decay per step; 0 is without."""
+    seed: int = within(0, 2**62, 0)
+    """Seed of the weights, the split, the order, the augmentation and the dropout."""
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """Every setting with its value: fields, those of the augmentation, and the model's options."""
+        values = {known.name: getattr(self, known.name) for known in fields(self)}
+        del values["augmentation"], values["options"]
+        return {**values, **vars(self.augmentation), **self.options}
+
+
+def field_types(cls: type[Any]) -> dict[str, Any]:
+    """The type of each field, by name."""
+    return {known.name: known.type for known in fields(cls)}
+
+
+def field_docs(cls: type[Any]) -> dict[str, str]:
+    """The docstring of each field, by name: the string below it in the source."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for before, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
+            assert isinstance(after.value, ast.Constant)
+            found[before.target.id] = " ".join(str(after.value.value).split())
+    return found
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, Settings):
+        return value.as_dict()
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def check_value(name: str, value: Any, kind: Any) -> Any:
+    """The value as the type `kind` has it: whole numbers for floats, lists for tuples are converted; others refused."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        choices = [one for one in get_args(kind) if one is not type(None)]
+        return None if value is None and type(None) in get_args(kind) else check_value(name, value, choices[0])
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise unknown(name.replace("_", " "), str(value), list(get_args(kind)))
+        return value
+    if origin is tuple:
+        return check_sequence(name, value, get_args(kind))
+    if kind is bool:
+        good = isinstance(value, bool)
+    elif kind is int:
+        good = isinstance(value, Integral) and not isinstance(value, bool)
+        value = int(value) if good else value
+    elif kind is float:
+        good = isinstance(value, int | float | Real) and not isinstance(value, bool) and math.isfinite(value)
+        value = float(value) if good else value
+    elif kind is str:
+        good = isinstance(value, str | os.PathLike)
+        value = os.fspath(value) if good else value
+    elif kind is Options:
+        good = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+        value = Options(value) if good else value
+    elif isinstance(kind, type) and issubclass(kind, Settings):
+        value = kind.from_dict(value) if isinstance(value, Mapping) else value
+        good = isinstance(value, kind)
+    else:
+        good = True
+    if not good:
+        raise ArcapsError(f"{name} is {value!r}: give {WORDS.get(kind, getattr(kind, '__name__', str(kind)))}")
+    return value
+
+
+WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Options: "options by name"}
+
+
+def check_sequence(name: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A tuple of these types; one number stands for a pair of it."""
+    pair = kinds == (int, int)
+    if pair and isinstance(value, Integral):
+        value = (value, value)
+    if not isinstance(value, list | tuple):
+        raise ArcapsError(f"{name} is {value!r}: give {'two whole numbers, such as (28, 28)' if pair else 'a tuple'}")
+    value = tuple(value) * 2 if pair and len(value) == 1 else tuple(value)
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    if len(value) != len(kinds):
+        raise ArcapsError(f"{name} has {len(value)} values, {value!r}: give {len(kinds)}")
+    return tuple(check_value(name, one, kind) for one, kind in zip(value, kinds, strict=True))
+
+
+def check_range(name: str, value: Any, limits: Mapping[str, Any]) -> None:
+    """Refuse numbers outside the limits of a field."""
+    if not limits or value is None:
+        return
+    for one in value if isinstance(value, tuple) else (value,):
+        if one < limits["least"]:
+            raise ArcapsError(f"{name} is {one}: give at least {limits['least']:g}")
+        if one > limits["most"]:
+            raise ArcapsError(f"{name} is {one}: give at most {limits['most']:g}")
