@@ -6,7 +6,7 @@ import sys
 
 import tyro
 
-from arcaps.cli import analysis, bench, data, export, model, training
+from arcaps.cli import analysis, bench, data, export, model, reproduce, training
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 
@@ -17,7 +17,7 @@ app.command(training.evaluate)
 app.command(training.predict)
 app.command(training.ensemble)
 app.command(training.sweep)
-app.command(training.reproduce)
+app.command(reproduce.reproduce)
 app.command(analysis.analyze)
 app.command(export.export)
 app.command(model.info)

@@ -68,45 +68,6 @@ def train(
     print_result(finished.path, finished.result)
 
 
-def reproduce(
-    *,
-    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (),
-    status: Flag = False,
-    folder: Path = Path("runs/reproduce"),
-    records: Path = Path("docs/records/results"),
-    max_minutes: float = 0.0,
-    data_dir: str = "",
-) -> None:
-    """Train the rows of the results table, in order of priority; the same command goes on after a stop.
-
-    What is finished is passed over. Several processes may work on one folder: each takes what no other holds.
-
-    Args:
-        only: Rows by name; by default all.
-        status: List what is done and what is left, and train nothing.
-        folder: The folder of the runs.
-        records: Where each finished run leaves its record, a small JSON file.
-        max_minutes: Stop after this time; everything is saved.
-        data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
-    """
-    from arcaps.training import Stopped
-    from arcaps.training.reproduce import choose_rows, queue
-    from arcaps.training.reproduce import reproduce as start
-
-    if status:
-        for row, job in queue(choose_rows(only)):
-            run = job.run(folder)
-            epochs, state = len(run.metrics), job.state(folder)
-            accuracy = "" if run.result is None else f"{run.result['test']['accuracy']:.2%}"
-            print(f"{job.name:28} {state:9} {epochs:3} epochs  {accuracy:8} {row.title}")
-        return
-    try:
-        start(only, folder=folder, records=records, max_minutes=max_minutes or None, data_dir=data_dir or None)
-    except Stopped as stop:
-        print(f"{stop}; everything is saved: the same command goes on")
-        sys.exit(stop.code)
-
-
 def print_result(path: Path, result: dict[str, Any] | None) -> None:
     """What came of a run, and what to do next."""
     if result is None:  # not the first of several processes

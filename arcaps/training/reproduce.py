@@ -67,21 +67,38 @@ def queue(rows: list[Row]) -> Iterator[tuple[Row, Job]]:
 def reproduce(
     names: tuple[str, ...] = (), *, folder: Path, records: Path, max_minutes: float | None = None, **session: Any
 ) -> None:
-    """Run what is not finished of these rows, in order of priority, and write a record of each finished run."""
+    """Run what is not finished of these rows, in order of priority, and write a record of each run, finished or not."""
     rows = {job.name: row for row, job in queue(choose_rows(names))}
-
-    def write(job: Job, run: Run) -> None:
-        path = records / f"{job.name}.json"
-        if not path.exists():
-            records.mkdir(parents=True, exist_ok=True)
-            write_whole(path, (json.dumps(record(rows[job.name], run)) + "\n").encode())
-
     jobs = [job for _, job in queue(choose_rows(names))]
-    run_jobs(jobs, folder, max_minutes=max_minutes, finished=write, **session)
+    try:
+        run_jobs(jobs, folder, max_minutes=max_minutes, **session)
+    finally:
+        for job in jobs:
+            if job.run(folder).metrics:
+                write_record(records / f"{job.name}.json", record(rows[job.name], job.run(folder)))
+
+
+def write_record(path: Path, content: dict[str, Any]) -> None:
+    """Write a record where it says something new."""
+    text = json.dumps(content) + "\n"
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+
+
+def remaining_seconds(job: Job, folder: Path) -> float | None:
+    """The time that a run still needs, by its mean time per epoch; None before its first epoch is over."""
+    run = job.run(folder)
+    if run.result is not None:
+        return 0.0
+    if not run.metrics:
+        return None
+    epochs = len(run.metrics)
+    return run.metrics[-1]["seconds"] / epochs * (run.recipe.epochs - epochs)
 
 
 def record(row: Row, run: Run) -> dict[str, Any]:
-    """All of a finished run that the results quote, as plain values."""
+    """All of a run that the results quote, as plain values; `result` is None while it is not finished."""
     config, metrics, result = run.config, run.metrics, run.result
     return {
         "row": row.name,

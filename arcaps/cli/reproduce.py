@@ -1,0 +1,71 @@
+"""`arcaps reproduce`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from arcaps.cli.options import Flag
+
+
+def reproduce(
+    *,
+    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (),
+    status: Flag = False,
+    page: Flag = False,
+    folder: Path = Path("runs/reproduce"),
+    records: Path = Path("docs/records/results"),
+    pages: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE ...")] = (
+        Path("docs/results.md"),
+        Path("README.md"),
+    ),
+    max_minutes: float = 0.0,
+    data_dir: str = "",
+) -> None:
+    """Train the rows of the results table, in order of priority; the same command goes on after a stop.
+
+    What is finished is passed over. Several processes may work on one folder: each takes what no other holds.
+
+    Args:
+        only: Rows by name; by default all.
+        status: List what is done, and the estimated time of the rest; train nothing.
+        page: Build the results table in the pages from the records; train nothing.
+        folder: The folder of the runs.
+        records: Where each run leaves its record, a small JSON file.
+        pages: The pages that show the table.
+        max_minutes: Stop after this time; everything is saved.
+        data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
+    """
+    from arcaps.training import Stopped
+    from arcaps.training.reproduce import reproduce as start
+
+    if status:
+        print_status(only, folder)
+    elif page:
+        from arcaps.reports.results import fill_page, read_records, results_table
+
+        for path in pages:
+            fill_page(path, results_table(read_records(records)))
+            print(f"written: {path}")
+    else:
+        try:
+            start(only, folder=folder, records=records, max_minutes=max_minutes or None, data_dir=data_dir or None)
+        except Stopped as stop:
+            print(f"{stop}; everything is saved: the same command goes on")
+            sys.exit(stop.code)
+
+
+def print_status(only: tuple[str, ...], folder: Path) -> None:
+    """Print a line for each run: its state, its epochs, its result, and the time that is left as far as it is known."""
+    from arcaps.training.reproduce import choose_rows, queue, remaining_seconds
+
+    rest = 0.0
+    for row, job in queue(choose_rows(only)):
+        run = job.run(folder)
+        left = remaining_seconds(job, folder)
+        rest += left or 0
+        accuracy = "" if run.result is None else f"{run.result['test']['accuracy']:.2%}"
+        known = "" if left is None else f"{left / 60:.0f} min left" if left else ""
+        print(f"{job.name:26} {job.state(folder):9} {len(run.metrics):3} epochs  {accuracy:7} {known:14} {row.title}")
+    print(f"at least {rest / 3600:.1f} hours left in the runs that have begun")

@@ -1,0 +1,80 @@
+"""The results table, made from the records that `arcaps reproduce` leaves: no number in it is typed by hand."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from arcaps.errors import ArcapsError
+from arcaps.storage import write_whole
+from arcaps.training.reproduce import ROWS, Row
+
+START, END = "<!-- results: made by arcaps reproduce --page -->", "<!-- end of results -->"
+"""What stands before and after the table in a page."""
+
+Record = dict[str, Any]
+
+
+def read_records(folder: Path) -> dict[str, list[Record]]:
+    """Read the records of a folder, by the name of their row, in the order of their seeds."""
+    records = defaultdict(list)
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text())
+        records[record["row"]].append(record)
+    return records
+
+
+def results_table(records: dict[str, list[Record]]) -> str:
+    """Build the Markdown table: what the paper reports, what we measured, at what cost, by which command."""
+    lines = [
+        "| experiment | paper | test accuracy | parameters | epochs | s per epoch | `arcaps reproduce --only` |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    return "\n".join([*lines, *(table_line(row, records[row.name]) for row in ROWS if records.get(row.name))])
+
+
+def table_line(row: Row, records: list[Record]) -> str:
+    """One line of the table, over all seeds of its row."""
+    paper = "" if row.paper is None else f"{row.paper:.2%}"
+    first = records[0]
+    epochs = max(record["epochs"] for record in records)
+    seconds = min(record["seconds"] / record["epochs"] for record in records)
+    cells = [
+        row.title,
+        paper,
+        accuracy(records),
+        f"{first['parameters']:,}",
+        epochs,
+        f"{seconds:,.0f}",
+        f"`{row.name}`",
+    ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def accuracy(records: list[Record]) -> str:
+    """The test accuracy over the finished seeds, or how far the training has come."""
+    finished = [record for record in records if record["result"] is not None]
+    if not finished:
+        record = records[0]
+        best = 1 - min(record["curves"]["validation_error"])
+        return f"not finished: validation {best:.2%} after {record['epochs']} of {record['recipe']['epochs']} epochs"
+    values = [record["result"]["test"]["accuracy"] for record in finished]
+    if len(values) == 1:
+        low, high = finished[0]["result"]["test"]["interval_95"]
+        text = f"**{values[0]:.2%}** (n = 1; 95 % interval {low:.2%} to {high:.2%})"
+    else:
+        text = f"**{mean(values):.2%}** ± {stdev(values):.2%} (n = {len(values)})"
+    others = [record["result"].get("chosen_as_in_the_paper") for record in finished]
+    chosen = [other["test"]["accuracy"] for other in others if other]
+    return f"{text}; epoch chosen as in the paper: {mean(chosen):.2%}" if chosen else text
+
+
+def fill_page(page: Path, table: str) -> None:
+    """Put the table between the marks of a page."""
+    text = page.read_text()
+    if START not in text or END not in text:
+        raise ArcapsError(f"{page} has no place for the results: put '{START}' and '{END}' where the table belongs")
+    before, rest = text.split(START, 1)
+    after = rest.split(END, 1)[1]
+    write_whole(page, f"{before}{START}\n{table}\n{END}{after}".encode())

@@ -1,0 +1,63 @@
+"""The results table is what the records say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arcaps import ArcapsError
+from arcaps.reports.results import END, START, fill_page, read_records, results_table
+from arcaps.training.reproduce import ROWS, choose_rows, queue, write_record
+
+ROOT = Path(__file__).parents[2]
+
+
+def make_record(row: str, seed: int, accuracy: float | None) -> dict[str, Any]:
+    """A record as `arcaps reproduce` writes it, as far as the table reads it."""
+    test = {"accuracy": accuracy, "interval_95": [0.98, 0.99]}
+    return {
+        "row": row,
+        "recipe": {"epochs": 20, "seed": seed},
+        "parameters": 5_312_528,
+        "epochs": 10,
+        "seconds": 1000.0,
+        "curves": {"validation_error": [0.03, 0.02]},
+        "result": None if accuracy is None else {"test": test},
+    }
+
+
+@pytest.mark.parametrize("page", ["docs/results.md", "README.md"])
+def test_the_pages_show_what_the_records_say(page: str) -> None:
+    text = (ROOT / page).read_text()
+    shown = text.split(START)[1].split(END)[0].strip()
+    assert shown == results_table(read_records(ROOT / "docs/records/results"))
+
+
+def test_a_line_over_several_seeds(tmp_path: Path) -> None:
+    for seed, accuracy in enumerate((0.99, 0.992, 0.994)):
+        write_record(tmp_path / f"mnist-seed{seed}.json", make_record("mnist", seed, accuracy))
+    write_record(tmp_path / "cifar10-fast-seed0.json", make_record("cifar10-fast", 0, None))
+    write_record(tmp_path / "mnist-fast-seed0.json", make_record("mnist-fast", 0, 0.985))
+    table = results_table(read_records(tmp_path)).splitlines()
+    assert len(table) == 5
+    assert "| **98.50%** (n = 1; 95 % interval 98.00% to 99.00%) |" in table[2]
+    assert "99.46% | **99.20%** ± 0.20% (n = 3) | 5,312,528 | 10 | 100 | `mnist` |" in table[3]
+    assert "not finished: validation 98.00% after 10 of 20 epochs" in table[4]
+
+
+def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{START}\nold\n{END}\nafter\n")
+    fill_page(page, "new")
+    assert page.read_text() == f"before\n{START}\nnew\n{END}\nafter\n"
+    page.write_text("nothing\n")
+    with pytest.raises(ArcapsError, match="has no place for the results"):
+        fill_page(page, "new")
+
+
+def test_the_queue_takes_the_first_seed_of_every_row_first() -> None:
+    names = [job.name for _, job in queue(list(ROWS))]
+    assert names[: len(ROWS)] == [f"{row.name}-seed0" for row in ROWS]
+    assert len(names) == len(set(names)) == sum(len(row.seeds) for row in ROWS)
+    with pytest.raises(ArcapsError, match="unknown row of the results 'minst': did you mean 'mnist'"):
+        choose_rows(("minst",))
