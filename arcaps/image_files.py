@@ -192,9 +192,9 @@ def image_to_bytes(image: Image.Image) -> Bytes:
     if image.mode[0] in "IF":
         return numbers_to_bytes(np.asarray(image))[:, :, None]
     grey = is_grey(image)
-    if image.mode in ("La", "RGBa"):
-        image = image.convert(image.mode.upper())
-    if "A" in image.getbands() or "transparency" in image.info:
+    if image.has_transparency_data:
+        if image.mode in ("La", "RGBa"):
+            image = image.convert(image.mode.upper())
         image = put_on_background(image.convert("RGBA"))
     pixels = np.asarray(image.convert("L" if grey else "RGB"))
     return pixels[:, :, None] if grey else pixels

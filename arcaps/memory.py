@@ -1,7 +1,11 @@
-"""The memory allocator, set up for tensors that come and go with every step."""
+"""Memory: the allocator, set up for tensors that come and go with every step; and how much there is."""
 
 import ctypes
+import os
 import sys
+from pathlib import Path
+
+from arcaps.errors import ArcapsError
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """The numbers that glibc's malloc.h gives to the settings of mallopt."""
@@ -19,3 +23,31 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(mallopt(MMAP_THRESHOLD, 2**30)) and bool(mallopt(TRIM_THRESHOLD, -1))
+
+
+def available_memory() -> int | None:
+    """Bytes that this process can still use, by the system and by its container's limit; None where nobody says."""
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
+    except (OSError, ValueError, IndexError):
+        if "SC_PHYS_PAGES" in os.sysconf_names:
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    control = Path("/sys/fs/cgroup")
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            found.append(int((control / limit).read_text()) - int((control / used).read_text()))
+        except (OSError, ValueError):  # no such file, or no limit
+            continue
+    return max(0, min(found)) if found else None
+
+
+def require_memory(needed: int, what: str, way_out: str) -> None:
+    """Refuse what would not fit into memory, before any of it is taken."""
+    there = available_memory()
+    if there is not None and needed > there:
+        raise ArcapsError(f"{what} need {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB are free: {way_out}")

@@ -65,6 +65,8 @@ def show_data(
     part: Literal["train", "validation", "test"] = "train",
     count: int = 60,
     image_size: tuple[int, int] | None = None,
+    channels: Literal[0, 1, 3] = 0,
+    invert: Flag = False,
     skip_broken: Flag = False,
     seed: int = 0,
     data_dir: Path | None = None,
@@ -77,18 +79,23 @@ def show_data(
         out: The PNG file to write.
         part: Which part of the data set.
         count: How many images.
-        image_size: Height and width for images of your own.
+        image_size: Height and width that the images are scaled to.
+        channels: 1 for grey, 3 for colour; by default as the images are.
+        invert: Turn black into white and white into black.
         skip_broken: Leave out files of your own that cannot be read.
         seed: For the choice of images and for the augmentation.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
-    from arcaps.data import Augmentation, contact_sheet, load_data, load_folder
-    from arcaps.data.catalogue import NAMES
+    from arcaps.data import Augmentation, contact_sheet, load_data
 
-    if name not in NAMES and Path(name).exists():
-        loaded = load_folder(name, image_size=image_size, skip_broken=skip_broken)
-    else:
-        loaded = load_data(name, data_dir=data_dir)
+    loaded = load_data(
+        name,
+        image_size=image_size,
+        channels=channels or None,
+        invert=invert,
+        skip_broken=skip_broken,
+        data_dir=data_dir,
+    )
     chosen = {"train": loaded.train, "validation": loaded.validation, "test": loaded.test}
     dataset = chosen[part]
     if dataset is None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from arcaps.data import affnist, digits, formats
 from arcaps.data.dataset import Data, Dataset
-from arcaps.data.folder import load_folder
+from arcaps.data.examples import sub_folders
+from arcaps.data.folder import OnChange, load_folder
 from arcaps.data.sources import (
     Collection,
     Package,
@@ -17,6 +18,7 @@ from arcaps.data.sources import (
     has_sha256,
     stored_file,
 )
+from arcaps.errors import ArcapsError
 from arcaps.preprocessing import Fit, Preprocessing, check_size
 from arcaps.registry import unknown
 
@@ -139,6 +141,8 @@ MADE_HERE = {
     "affnist-regenerated": f"{affnist.REGENERATED}: made from MNIST, 192,000 validation + 320,000 test images of 40x40",
 }
 NAMES = [*MADE_HERE, *COLLECTIONS]
+PREFIX = "arcaps:"
+"""Before a name: the collection is meant, whatever folders there are."""
 
 
 def load_data(
@@ -151,24 +155,53 @@ def load_data(
     preprocessing: Preprocessing | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
-    **folder_options: Any,
+    validation: float = 0.1,
+    test: float = 0.1,
+    skip_broken: bool = False,
+    split: dict[str, Any] | None = None,
+    on_change: OnChange = "warn",
 ) -> Data:
     """A collection by name, fetched if it is not at hand yet, or a folder of images: `load_data("mnist").train`.
 
     `image_size`, `channels`, `fit` and `invert` say how images become those of the data set, as in `Preprocessing`;
     unless told, they stay as they are. A model's own `preprocessing` may be given instead: then the images are what
-    that model takes. `seed` is for what is made here at random. `load_folder` has further options.
+    that model takes. `seed` is for what is made here at random. What follows it is for folders and CSV
+    files, as in `load_folder`. Where a folder has
+    the name of a collection, `./digits` is the folder and `arcaps:digits` the collection.
     """
     if preprocessing is not None:
         image_size, channels = preprocessing.size, preprocessing.channels
         fit, invert = preprocessing.fit, preprocessing.invert
     wanted = Preprocessing(None if image_size is None else check_size("image_size", image_size), channels, fit)
     wanted = replace(wanted, invert=invert)
-    if isinstance(name, os.PathLike) or (name not in NAMES and Path(name).exists()):
+    if is_path(name):
         return load_folder(
-            name, image_size=wanted.size, channels=channels, fit=fit, invert=invert, seed=seed, **folder_options
+            name,
+            image_size=wanted.size,
+            channels=channels,
+            fit=fit,
+            invert=invert,
+            validation=validation,
+            test=test,
+            seed=seed,
+            skip_broken=skip_broken,
+            split=split,
+            on_change=on_change,
         )
-    return load_collection(name, data_directory(data_dir), seed).map(lambda part: part.fit(wanted))
+    known = str(name).removeprefix(PREFIX)
+    return load_collection(known, data_directory(data_dir), seed).map(lambda part: part.fit(wanted))
+
+
+def is_path(name: str | os.PathLike[str]) -> bool:
+    """Whether a user's folder or CSV file is meant, and not a collection; refused where it may be either."""
+    if isinstance(name, os.PathLike):
+        return True
+    if name not in NAMES:
+        return not name.startswith(PREFIX) and (Path(name).exists() or Path(name).name != name)
+    if Path(name).is_dir() and sub_folders(Path(name)):
+        either = f"{name} is a data set of arcaps, and there is a folder {name} here"
+        raise ArcapsError(f"{either}: give ./{name} for the folder, or {PREFIX}{name} for the data set")
+    return False
 
 
 def load_collection(name: str, directory: Path, seed: int) -> Data:

@@ -16,7 +16,8 @@ from arcaps.errors import ArcapsError
 from arcaps.preprocessing import Preprocessing, to_array
 
 Labels: TypeAlias = Int[Tensor, " count"] | Float[Tensor, "count classes"]
-Example: TypeAlias = tuple[Tensor, int | Tensor] | tuple[Tensor, int | Tensor, Tensor]
+Example: TypeAlias = tuple[Any, ...]
+"""An image, its class number or its row of 0 and 1, and its mask if there are masks."""
 UNLABELLED = 255
 """In masks: a pixel that belongs to no class."""
 PER_IMAGE = {"per_image": True}

@@ -36,12 +36,6 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content[start:], np.uint8).reshape(shape)
 
 
-def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
-    """The same, gzipped; equal arrays give equal bytes."""
-    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
-    path.write_bytes(gzip.compress(header + array.tobytes(), mtime=0))
-
-
 def idx_folder(folder: Path) -> Arrays:
     """The four idx files of MNIST and of Fashion-MNIST, under their usual names."""
     arrays = {}

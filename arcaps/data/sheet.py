@@ -26,7 +26,7 @@ def contact_sheet(
     """
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(dataset), generator=generator)[:count]
-    chosen = chosen[dataset.labels[chosen].sort(stable=True).indices]
+    chosen = chosen[dataset.groups()[chosen].sort(stable=True).indices]
     shown = [dataset.images[chosen]]
     if augmentation is not None:
         shown.append(augment(shown[0].float(), augmentation, generator).round().clamp(0, 255).to(torch.uint8))
@@ -48,10 +48,15 @@ def contact_sheet(
         x = GAP + place % columns * (width + GAP)
         y = 2 * GAP + TEXT + place // columns * (height + TEXT + 2 * GAP)
         sheet.paste(Image.fromarray(tile.copy()).resize((width, height), Image.Resampling.NEAREST), (x, y))
-        draw.text(
-            (x, y + height + 1), shorten(dataset.class_names[dataset.labels[chosen[place]]], width, font), "black", font
-        )
+        draw.text((x, y + height + 1), shorten(label_of(dataset, int(chosen[place])), width, font), "black", font)
     return sheet
+
+
+def label_of(dataset: Dataset, number: int) -> str:
+    """The class of an image, or its classes."""
+    if not dataset.several_labels:
+        return dataset.class_names[int(dataset.labels[number])]
+    return " ".join(dataset.class_names[label] for label in dataset.labels[number].nonzero().flatten().tolist())
 
 
 def shorten(text: str, width: int, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont") -> str:

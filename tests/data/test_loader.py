@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from arcaps import ArcapsError, Augmentation, Dataset, Loader
+from arcaps import ArcapsError, Augmentation, Dataset, Loader, load_data
 from arcaps.data import Batch
 
 AUGMENTATION = Augmentation(rotation=20.0, shift=0.1, flip=True)
@@ -75,3 +75,53 @@ def test_mistakes_are_named(dataset: Dataset) -> None:
     other = Loader(dataset.take(torch.arange(7)), 2)
     with pytest.raises(ArcapsError, match="saved loader had 23 images, numbers has 7"):
         other.load_state_dict(Loader(dataset, 2).state_dict())
+
+
+def test_a_new_pass_begins_after_a_break(dataset: Dataset) -> None:
+    """As with torch's DataLoader. In version 0.1 the next loop went on with the rest."""
+    loader = Loader(dataset, 5)
+    for _ in loader:
+        break
+    assert sorted(number for batch in loader for number in numbers(batch)) == list(range(23))
+    ordered = Loader(dataset, 5, shuffle=False)
+    first = next(iter(ordered))
+    assert numbers(first) == numbers(next(iter(ordered))) == list(range(5))
+
+
+def test_two_passes_at_once_do_not_disturb_each_other(dataset: Dataset) -> None:
+    loader = Loader(dataset, 5)
+    both = list(zip(loader, loader, strict=True))
+    for side in range(2):
+        assert sorted(number for pair in both for number in numbers(pair[side])) == list(range(23))
+
+
+def test_a_state_from_the_middle_goes_on_once_and_then_begins_anew(dataset: Dataset) -> None:
+    first = Loader(dataset, 5)
+    for seen, _ in enumerate(first, start=1):
+        if seen == 2:
+            break
+    second = Loader(dataset, 5)
+    second.load_state_dict(first.state_dict())
+    assert len(list(second)) == 3
+    assert len(list(second)) == 5
+
+
+def test_masks_move_with_their_images(dataset: Dataset) -> None:
+    digits = load_data("digits").test.take(torch.arange(20))
+    pixels = (digits.images > 127).byte() * 255
+    with_masks = Dataset.from_arrays(pixels, digits.labels, masks=pixels[:, 0] // 255)
+    for batch in Loader(with_masks, 7, augmentation=Augmentation(shift=0.2, flip=True, rotation=30.0)):
+        assert batch.masks is not None
+        assert set(batch.masks.unique().tolist()) == {0, 1}
+        assert (batch.masks == (batch.images[:, 0] > 0.5)).float().mean() > 0.97
+    plain = next(iter(Loader(with_masks, 7, shuffle=False)))
+    assert plain.masks is not None
+    assert torch.equal(plain.masks.float(), plain.images[:, 0])
+    assert next(iter(Loader(dataset, 5))).masks is None
+
+
+def test_several_labels_come_in_batches(dataset: Dataset) -> None:
+    labels = torch.eye(3)[dataset.labels]
+    several = Dataset.from_arrays(dataset.images, labels)
+    batch = next(iter(Loader(several, 4, shuffle=False)))
+    assert torch.equal(batch.labels, labels[:4])
