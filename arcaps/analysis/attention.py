@@ -1,5 +1,6 @@
-"""Which input does a capsule listen to, where, how surely, and what if that input were gone?"""
+"""The routing coefficients: which input channels they select, at which positions, and what each channel contributes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from typing import Any, Literal
@@ -9,18 +10,20 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arcaps.analysis.base import at_rest, batches, choose_images, of_class, plain, require_capsules, silent
+from arcaps.analysis.base import batches, choose_images, eval_mode, of_class, plain, require_capsules
+from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings, Subject
+from arcaps.analysis.section import Block, Picture, Section, Table, Text, code, number
 from arcaps.data import Dataset
-from arcaps.data.sources import Report
 from arcaps.layers import ClassCaps, ConvCaps
 from arcaps.models import Classifier
 from arcaps.models.capsules import CapsuleClassifier
+from arcaps.progress import track
 
 Over = Literal["inputs", "outputs"]
 
 
 def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[Tensor, "*where"]:
-    """How unsure a choice is, in 0..1: 0 where one gets all, 1 where all get the same."""
+    """The entropy over its largest value, in 0..1: 0 where one gets all, 1 where all get the same."""
     choices = coefficients.shape[-1]
     if choices == 1:
         return torch.zeros_like(coefficients[..., 0])
@@ -29,10 +32,10 @@ def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[T
 
 
 def divided_over(coefficients: Float[Tensor, "*where out inp"]) -> Over:
-    """Over which axis the coefficients sum to 1.
+    """The axis over which the coefficients sum to 1.
 
-    In attention routing each output divides its attention over the inputs; in dynamic routing each input divides
-    itself over the outputs.
+    In attention routing the coefficients of each output sum to 1 over the inputs; in dynamic routing those of each
+    input sum to 1 over the outputs.
     """
     off = {
         "inputs": (coefficients.sum(-1) - 1).abs().mean(),
@@ -44,7 +47,7 @@ def divided_over(coefficients: Float[Tensor, "*where out inp"]) -> Over:
 def as_maps(
     coefficients: Float[Tensor, "batch *where out inp"], layer: ConvCaps
 ) -> Float[Tensor, "batch height width out channels"]:
-    """The coefficients of any layer with its positions; a class layer that sees the whole image at once has one."""
+    """The coefficients with the positions of the layer; a class layer that sees the whole image at once has one."""
     if not isinstance(layer, ClassCaps):
         return coefficients
     if layer.per_position:
@@ -59,23 +62,23 @@ class LayerAttention:
 
     name: str
     over: Over
-    """What a coefficient is a part of: an output's attention to all inputs, or an input's gift to all outputs."""
+    """Whether the coefficients sum to 1 over the inputs (of each output), or over the outputs (of each input)."""
     choices: int
-    """Among how many it is divided."""
+    """The number of inputs or outputs that they sum over."""
     coefficients: Float[Tensor, "classes height width out channels"]
     """The mean coefficients over the images of each class, at each position."""
     entropy: Float[Tensor, "classes height width"]
-    """How unsure the routing is, in 0..1, the mean over images and capsules. In a class layer over inputs: of the
-    true class's capsule."""
+    """The normalised entropy, the mean over images and capsules. In a class layer over inputs: of the capsule of the
+    true class."""
     removed_accuracy: Float[Tensor, " channels"]
     """The accuracy when the input capsules of a channel are set to zero."""
     removed_length: Float[Tensor, "channels classes"]
-    """The mean length of the true class's capsule then, by class."""
+    """The mean length of the capsule of the true class then, by class."""
 
-    def listened(self) -> Float[Tensor, "classes height width channels"]:
-        """For each class of images and position, how much each input channel is listened to.
+    def by_channel(self) -> Float[Tensor, "classes height width channels"]:
+        """The coefficient of each input channel, for each class of images and position.
 
-        In a class layer: by the capsule of that class; in others: the mean over the output channels.
+        In a class layer: of the capsule of that class; in other layers: the mean over the output channels.
         """
         if self.name == "class_caps":
             classes = torch.arange(len(self.coefficients))
@@ -94,7 +97,7 @@ class Attention:
     layers: tuple[LayerAttention, ...]
     accuracy: float
     length: Float[Tensor, " classes"]
-    """The mean length of the true class's capsule, by class."""
+    """The mean length of the capsule of the true class, by class."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -111,8 +114,8 @@ class Attention:
                     "entropy": float(layer.entropy.nanmean()),
                     "entropy_by_class": plain(layer.entropy.mean((1, 2))),
                     "entropy_maps": plain(layer.entropy),
-                    "listened": plain(layer.listened().mean((1, 2))),
-                    "listened_maps": plain(layer.listened()),
+                    "listened": plain(layer.by_channel().mean((1, 2))),
+                    "listened_maps": plain(layer.by_channel()),
                     "accuracy_without_channel": plain(layer.removed_accuracy),
                     "length_without_channel": plain(layer.removed_length),
                 }
@@ -134,9 +137,8 @@ def attention(
     *,
     count: int | None = 1000,
     batch_size: int = 250,
-    report: Report = silent,
 ) -> Attention:
-    """Look into the routing: mean coefficients as maps, by class, their entropy, and the effect of removing an input.
+    """Measure the routing: mean coefficients as maps, by class, their entropy, and the effect of removing a channel.
 
     An input channel is removed by setting its capsules to zero wherever the layer uses them, in the residual too.
     """
@@ -148,8 +150,8 @@ def attention(
     unsure: dict[str, Tensor] = {}
     over: dict[str, Over] = {}
     layers = dict(capsule_net.routing_layers())
-    with at_rest(model):
-        for images, labels in batches(model, chosen, batch_size, report, "attention"):
+    with eval_mode(model):
+        for images, labels in batches(model, chosen, batch_size, "attention: coefficients"):
             found = model(images, return_coefficients=True).coefficients
             assert found is not None
             for name, layer in layers.items():
@@ -159,13 +161,15 @@ def attention(
                 for totals, values in ((sums, maps), (unsure, surety)):
                     totals.setdefault(name, torch.zeros(classes, *values.shape[1:], dtype=torch.float64))
                     class_means(values, labels, totals[name])
-        accuracy, length = without(capsule_net, chosen, None, 0, batch_size, report)
+        accuracy, length = without_channel(capsule_net, chosen, None, 0, batch_size)
         results = []
         for name, layer in layers.items():
             maps = sums[name] / numbers.view(-1, 1, 1, 1, 1)
             channels = maps.shape[-1]
-            report(f"attention: {name}, its {channels} input channels removed one at a time")
-            removed = [without(capsule_net, chosen, layer, channel, batch_size, report) for channel in range(channels)]
+            removed = [
+                without_channel(capsule_net, chosen, layer, channel, batch_size)
+                for channel in track(range(channels), f"attention: {name} without a channel", channels)
+            ]
             choices = layer.routing.in_caps if over[name] == "inputs" else layer.routing.out_caps
             results.append(
                 LayerAttention(
@@ -195,21 +199,21 @@ def layer_entropy(
     )
 
 
-def without(
-    model: CapsuleClassifier, dataset: Dataset, layer: ConvCaps | None, channel: int, batch_size: int, report: Report
+def without_channel(
+    model: CapsuleClassifier, dataset: Dataset, layer: ConvCaps | None, channel: int, batch_size: int
 ) -> tuple[float, Float[Tensor, " classes"]]:
-    """Accuracy, and mean length of the true class's capsule by class, with one input channel of a layer set to zero."""
+    """Accuracy, and mean length of the true class's capsule by class, with an input channel of a layer set to zero."""
 
-    def silence(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def set_to_zero(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         capsules = inputs[0].clone()
         capsules[..., channel, :] = 0
         return (capsules, *inputs[1:])
 
     classes = len(dataset.class_names)
     total, right = torch.zeros(classes, dtype=torch.float64), 0
-    handle = None if layer is None else layer.register_forward_pre_hook(silence)
+    handle = None if layer is None else layer.register_forward_pre_hook(set_to_zero)
     try:
-        for images, labels in batches(model, dataset, batch_size, report, "attention"):
+        for images, labels in batches(model, dataset, batch_size):
             scores = model(images).scores
             right += int((scores.argmax(-1) == labels).sum())
             class_means(scores.gather(1, labels.unsqueeze(1))[:, 0], labels, total)
@@ -217,3 +221,54 @@ def without(
         if handle is not None:
             handle.remove()
     return right / len(dataset), total / dataset.labels.bincount(minlength=classes)
+
+
+class AttentionExperiment(Experiment, name="attention"):
+    """Routing coefficients: which input channels they select, at which positions, and what each channel contributes."""
+
+    def run(self, subject: Subject, settings: Settings) -> Measurement:
+        """Average the coefficients by class; remove each input channel."""
+        count = 1000 if settings.count is None else settings.count
+        return Measurement(attention(subject.model, subject.dataset, count=count).as_dict())
+
+    def section(self, record: Record) -> Section:
+        """Coefficient, accuracy and length without each input channel, layer by layer."""
+        blocks: list[Block] = []
+        for name, layer in record["layers"].items():
+            rows = []
+            for channel, accuracy in enumerate(layer["accuracy_without_channel"]):
+                weight = mean([row[channel] for row in layer["listened"]])
+                length = mean(layer["length_without_channel"][channel])
+                rows.append([str(channel), number(weight), f"{accuracy:.1%}", number(length)])
+            blocks.append(
+                Text(
+                    "{layer}: the coefficients sum to {parts}. Their normalised entropy is {entropy:.3f} (0: one gets "
+                    "all, 1: all get the same).",
+                    {
+                        "layer": code(name),
+                        "parts": layer["coefficients_are_parts_of"],
+                        "entropy": layer["entropy"],
+                    },
+                )
+            )
+            blocks.append(Picture(f"attention-{name}", f"coefficients of {name}"))
+            heading = ["input channel", "mean coefficient", "accuracy without it", "length without it"]
+            blocks.append(Table(heading, rows))
+        return Section(
+            "Attention: which input channels the routing selects",
+            (
+                Text(
+                    "{model} on {data}, n = {count:,} images. With all channels the accuracy is {accuracy:.1%}, and "
+                    "the mean length of the capsule of the true class {mean_length} (1: the largest length).",
+                    {**record, "mean_length": number(mean(record["length"]))},
+                ),
+                Picture("attention", "accuracy and length without each channel"),
+                *blocks,
+            ),
+        )
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the values that are there."""
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found) if found else None

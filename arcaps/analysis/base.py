@@ -1,7 +1,6 @@
 """What the experiments share."""
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,19 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arcaps.data import Dataset
-from arcaps.data.sources import Report
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier
 from arcaps.models.capsules import CapsuleClassifier
-from arcaps.training.evaluate import require_fit
+from arcaps.progress import track
 
 
 class DoesNotApplyError(ArcapsError):
-    """An experiment was asked of a model that lacks what it looks at."""
-
-
-def silent(_: str) -> None:
-    """Say nothing."""
+    """The model lacks what the experiment examines."""
 
 
 def require_capsules(model: Classifier, experiment: str) -> CapsuleClassifier:
@@ -33,8 +27,11 @@ def require_capsules(model: Classifier, experiment: str) -> CapsuleClassifier:
 
 
 def choose_images(model: Classifier, dataset: Dataset, count: int | None) -> Dataset:
-    """`count` images spread evenly over a data set that fits the model; all of them without a count."""
-    require_fit(model, dataset)
+    """`count` images spread evenly over a data set that fits the model; without a count all of them."""
+    if (dataset.channels, *dataset.image_size) != (model.channels, *model.image_size):
+        wanted = "x".join(map(str, (model.channels, *model.image_size)))
+        given = "x".join(map(str, (dataset.channels, *dataset.image_size)))
+        raise ArcapsError(f"the model takes images of {wanted}, {dataset.name} has {given}")
     if len(dataset.class_names) > model.classes:
         raise ArcapsError(f"the model knows {model.classes} classes, {dataset.name} has {len(dataset.class_names)}")
     if count is not None and count < 1:
@@ -45,8 +42,8 @@ def choose_images(model: Classifier, dataset: Dataset, count: int | None) -> Dat
 
 
 @contextmanager
-def at_rest(*models: Classifier) -> Iterator[None]:
-    """Models in evaluation mode, without gradients; afterwards as they were."""
+def eval_mode(*models: Classifier) -> Iterator[None]:
+    """Put models into evaluation mode, without gradients; afterwards they are as before."""
     before = [model.training for model in models]
     try:
         with torch.no_grad():
@@ -58,16 +55,13 @@ def at_rest(*models: Classifier) -> Iterator[None]:
             model.train(training)
 
 
-def batches(
-    model: Classifier, dataset: Dataset, size: int, report: Report, what: str, seconds: float = 10.0
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images as the model wants them, with their labels; every few seconds it is told how far it has come."""
+def batches(model: Classifier, dataset: Dataset, size: int, description: str = "") -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of the images as the model takes them, with their labels; with a description under a progress bar."""
     device = next(model.parameters()).device
-    told = time.monotonic()
-    for start in range(0, len(dataset), size):
-        if time.monotonic() - told > seconds:
-            report(f"{what}: {start:,} of {len(dataset):,} images")
-            told = time.monotonic()
+    starts: Iterable[int] = range(0, len(dataset), size)
+    if description:
+        starts = track(starts, description, -(-len(dataset) // size))
+    for start in starts:
         part = slice(start, start + size)
         yield model.preprocessing(dataset.images[part].to(device)), dataset.labels[part].to(device)
 
@@ -85,22 +79,22 @@ def class_capsules(
 
 
 def of_class(capsules: Float[Tensor, "batch classes dim"], labels: Int[Tensor, " batch"]) -> Float[Tensor, "batch dim"]:
-    """Each image's capsule of its own class."""
+    """The capsule of each image's class."""
     return capsules[torch.arange(len(labels), device=labels.device), labels]
 
 
 def bound_name(model: CapsuleClassifier) -> str:
-    """What keeps the class capsules short: "tanh" for the capsule activation."""
+    """The function that bounds the class capsules: "tanh" for the capsule activation."""
     name = model.class_caps.activation.name
     return "tanh" if name == "capsule" else name
 
 
 def plain(values: Tensor) -> Any:
-    """Numbers for JSON, to six digits; what is not a number becomes None."""
+    """Numbers for JSON, to six digits; NaN becomes None."""
 
-    def mend(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         if isinstance(value, list):
-            return [mend(one) for one in value]
+            return [convert(one) for one in value]
         return None if value != value else float(f"{value:.6g}")
 
-    return mend(values.tolist())
+    return convert(values.tolist())

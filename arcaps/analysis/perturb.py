@@ -1,4 +1,4 @@
-"""What does one dimension of a class capsule stand for? Move it, and look at what the decoder draws."""
+"""What does one dimension of a class capsule encode? Change it, and look at the reconstruction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,24 @@ from typing import Any
 
 import torch
 from einops import rearrange, repeat
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from arcaps.analysis.base import DoesNotApplyError, at_rest, batches, choose_images, of_class, require_capsules, silent
+from arcaps.analysis.base import (
+    DoesNotApplyError,
+    batches,
+    choose_images,
+    eval_mode,
+    of_class,
+    require_capsules,
+)
+from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings, Subject
+from arcaps.analysis.section import Picture, Section, Table, Text
 from arcaps.data import Dataset
-from arcaps.data.sources import Report
 from arcaps.errors import ArcapsError
 from arcaps.layers import Decoder
 from arcaps.models import Classifier
+from arcaps.progress import track
 
 REACH, STEPS = 0.25, 11
 """A quarter of the greatest length either way, in eleven steps: the paper's."""
@@ -22,41 +31,43 @@ REACH, STEPS = 0.25, 11
 
 @dataclass(frozen=True)
 class Perturbation:
-    """Reconstructions as one dimension of the class capsule moves."""
+    """Reconstructions as one dimension of the class capsule changes."""
 
     model: str
     data: str
     class_names: tuple[str, ...]
-    """Of the chosen classes."""
+    """The names of the chosen classes."""
     labels: tuple[int, ...]
-    """Their numbers."""
+    """Their indices."""
     dims: tuple[int, ...]
     offsets: Float[Tensor, " steps"]
     """What is added to the dimension."""
     examples: Int[Tensor, " classes"]
-    """The number of the image that is shown for each class."""
+    """The index of the image that is shown for each class."""
     images: Float[Tensor, "classes channels height width"]
     pictures: Float[Tensor, "classes dims steps channels height width"]
-    """What the decoder draws from the example's capsule."""
+    """The reconstructions from the example's capsule."""
     change: Float[Tensor, "classes dims"]
-    """How much a dimension changes the picture: the root mean square, over pixels and steps, of the difference from
-    the picture with no offset; the mean over images of the class."""
+    """How much a dimension changes the reconstruction: the root mean square, over pixels and steps, of the difference
+    from the reconstruction with no offset; the mean over images of the class."""
     counts: Int[Tensor, " classes"]
     """How many images of each class `change` was measured on."""
 
     def ranking(self) -> Int[Tensor, "classes dims"]:
-        """For each class the places in `dims`, the one that changes the picture most first."""
+        """For each class the places in `dims`, the one with the largest change first."""
         return self.change.argsort(dim=-1, descending=True)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; the pictures are left out."""
+        """Plain values, for JSON, without the pictures."""
         order = self.ranking()
         return {
             "model": self.model,
             "data": self.data,
             "offsets": self.offsets.tolist(),
+            "dims": list(self.dims),
             "classes": {
                 name: {
+                    "label": self.labels[row],
                     "example": int(self.examples[row]),
                     "count": int(self.counts[row]),
                     "ranking": [self.dims[place] for place in order[row]],
@@ -80,7 +91,7 @@ def move_dimensions(
 def decode_class(
     decoder: Decoder, capsules: Float[Tensor, "*where dim"], label: int, classes: int
 ) -> Float[Tensor, "*where channels height width"]:
-    """What the decoder draws from capsules of one class, with all other capsules zero."""
+    """The reconstruction from capsules of one class, with all other capsules zero."""
     flat = capsules.flatten(0, -2)
     inputs = flat.new_zeros(len(flat), classes, flat.shape[-1])
     inputs[:, label] = flat
@@ -88,7 +99,7 @@ def decode_class(
 
 
 def find_classes(names: tuple[str, ...], asked: Sequence[str | int] | None) -> list[int]:
-    """The numbers of the classes asked for by name or number; all without asking."""
+    """The indices of classes given by name or index; None: all."""
     if asked is None:
         return list(range(len(names)))
     found = []
@@ -111,13 +122,12 @@ def perturb(
     steps: int = STEPS,
     reach: float = REACH,
     count: int = 50,
-    report: Report = silent,
 ) -> Perturbation:
-    """Move each dimension of the class capsule, after its bound, and draw (the paper's dimension perturbation).
+    """Change each dimension of the class capsule, after its bound, and reconstruct (the paper's perturbation).
 
-    A dimension moves by up to `reach` of the greatest length that a capsule can have: sqrt(D) for AR CapsNet, 1 for
-    CapsuleNet. The example of a class is its first image that the model gets right, or its first. Dimensions are
-    ranked on up to `count` images of each class.
+    A dimension changes by up to `reach` of the greatest length that a capsule can have: sqrt(D) for AR CapsNet, 1 for
+    CapsuleNet. The example of a class is its first image that the model classifies correctly, else its first image.
+    Dimensions are ranked on up to `count` images of each class.
     """
     capsule_net = require_capsules(model, "perturb")
     if capsule_net.decoder is None:
@@ -135,13 +145,13 @@ def perturb(
         raise ArcapsError(f"steps is {steps}: give at least 2")
     offsets = (2 * torch.arange(steps, device=device) - (steps - 1)) / (steps - 1) * (reach * greatest)
     examples, pictures, change, counts = [], [], [], []
-    with at_rest(model):
-        for label in chosen:
+    with eval_mode(model):
+        for label in track(chosen, "perturb", len(chosen)):
             members = (dataset.labels == label).nonzero().flatten()[:count]
             if not len(members):
                 raise ArcapsError(f"{dataset.name} has no image of class {dataset.class_names[label]}")
             found, right = [], []
-            for images, labels in batches(model, dataset.take(members), 100, report, "perturb"):
+            for images, labels in batches(model, dataset.take(members), 100):
                 output = model(images, labels)
                 assert output.capsules is not None
                 found.append(of_class(output.capsules, labels))
@@ -159,7 +169,6 @@ def perturb(
             )
             change.append(picture_change(capsule_net.decoder, capsules, chosen_dims, offsets, label, model.classes))
             counts.append(len(members))
-            report(f"perturb: class {dataset.class_names[label]}")
     return Perturbation(
         model.name,
         dataset.name,
@@ -183,7 +192,7 @@ def picture_change(
     label: int,
     classes: int,
 ) -> Float[Tensor, " dims"]:
-    """How much each dimension changes the picture, the mean over the images."""
+    """How much each dimension changes the reconstruction, the mean over the images."""
     still = decode_class(decoder, capsules, label, classes)
     total = capsules.new_zeros(len(dims))
     for capsule, picture in zip(capsules.split(1), still, strict=True):
@@ -191,3 +200,45 @@ def picture_change(
         squares = rearrange((drawn - picture).square(), "dims steps c h w -> dims (steps c h w)")
         total += squares.mean(-1).sqrt()
     return (total / len(capsules)).cpu()
+
+
+class PerturbExperiment(Experiment, name="perturb"):
+    """Dimension perturbation: the reconstruction as one dimension of the class capsule changes. (paper, figure 4)"""
+
+    def run(self, subject: Subject, settings: Settings) -> Measurement:
+        """Change each dimension, and decode."""
+        classes = settings.classes if settings.classes is not None else subject.dataset.class_names[:10]
+        count = 50 if settings.count is None else min(50, settings.count)
+        found = perturb(subject.model, subject.dataset, classes=classes, dims=settings.dims, count=count)
+        arrays = {"images": found.images, "pictures": found.pictures}
+        return Measurement(found.as_dict(), {name: to_bytes(values) for name, values in arrays.items()})
+
+    def section(self, record: Record) -> Section:
+        """The dimensions with the largest change, class by class."""
+        rows, files = [], []
+        for place, (name, one) in enumerate(record["classes"].items()):
+            changes = [one["change"][str(dim)] for dim in one["ranking"]]
+            best = [f"{dim} ({one['change'][str(dim)]:.3f})" for dim in one["ranking"][:3]]
+            strong = sum(change > changes[0] / 2 for change in changes)
+            rows.append([name, str(one["count"]), ", ".join(best), f"{strong} of {len(changes)}"])
+            files.append(f"`perturb-{one.get('label', place)}.png`")
+        return Section(
+            "Perturbation: what does one dimension of a class capsule encode?",
+            (
+                Text(
+                    "{model} on {data}. One dimension of the class capsule is changed by up to \u00b1{reach:.3f}, a "
+                    "quarter of the largest length of a capsule, and decoded. The change of a dimension is the root "
+                    "mean square of the change of the pixels, the mean over n images.",
+                    {**record, "reach": record["offsets"][-1]},
+                ),
+                Picture("perturb", "one dimension per class"),
+                Picture("perturb-ranking", "all dimensions"),
+                Table(["class", "n", "dimensions with the largest change", "dimensions with half of that"], rows),
+                Text(f"All dimensions, class by class: {', '.join(files)}."),
+            ),
+        )
+
+
+def to_bytes(values: Float[Tensor, "*shape"]) -> UInt8[Tensor, "*shape"]:
+    """Pixels in 0..1 as bytes."""
+    return (255 * values).round().clamp(0, 255).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""How far can an image be changed before it is mistaken? Accuracy as each change grows, for several models at once."""
+"""Accuracy as the images are changed more and more, for several models at once."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,25 +10,27 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from arcaps.analysis.base import at_rest, batches, choose_images, silent
+from arcaps.analysis.base import batches, choose_images, eval_mode
+from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings, Subject
+from arcaps.analysis.section import Block, Picture, Section, Table, Text
 from arcaps.data import Dataset
-from arcaps.data.sources import Report
 from arcaps.data.warp import Transform, warp
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier
-from arcaps.training.evaluate import wilson
+from arcaps.progress import track
+from arcaps.statistics import wilson
 
 Images = Float[Tensor, "count channels height width"]
 Change = Callable[[Images, float, torch.Generator], Images]
 
 
 def either_way(value: float, count: int, generator: torch.Generator) -> Float[Tensor, " count"]:
-    """A number for each image, with a random sign."""
+    """The value with a random sign for each image."""
     return value * (2.0 * (torch.rand(count, dtype=torch.float64, generator=generator) < 0.5) - 1.0)
 
 
 def rotate(images: Images, degrees: float, generator: torch.Generator) -> Images:
-    """Turn each image, one way or the other."""
+    """Rotate each image, clockwise or counter-clockwise at random."""
     return warp(images, Transform.make(len(images), angle=either_way(degrees, len(images), generator)))
 
 
@@ -47,7 +49,7 @@ def scale(images: Images, factor: float, _: torch.Generator) -> Images:
 
 
 def shear(images: Images, value: float, generator: torch.Generator) -> Images:
-    """Shear each image, one way or the other."""
+    """Shear each image, to the left or to the right at random."""
     return warp(images, Transform.make(len(images), shear=either_way(value, len(images), generator)))
 
 
@@ -72,7 +74,7 @@ def blur(images: Images, deviation: float, _: torch.Generator) -> Images:
 
 
 def occlude(images: Images, part: float, generator: torch.Generator) -> Images:
-    """Hide a square of each image, at a random place inside it, by black; its side is a part of the image's."""
+    """Cover a square at a random place inside each image with black; `part` is its side over the image's."""
     height, width = images.shape[2:]
     side = round(part * min(height, width))
     top, left = (
@@ -93,14 +95,14 @@ CHANGES: dict[str, tuple[str, Change, tuple[float, ...]]] = {
     "blur": ("standard deviation in pixels", blur, (0, 0.5, 1, 1.5, 2, 3)),
     "occlusion": ("side of the black square, part of the image's", occlude, (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)),
 }
-"""Each change: what its number means, how it is made, the numbers tried."""
-NOTHING = {"scale": 1.0}
-"""The number that changes nothing, where it is not zero."""
+"""Each change: its unit, its function, the values tried."""
+IDENTITY = {"scale": 1.0}
+"""The value that changes nothing, where it is not zero."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How many images were right as one change grew."""
+    """How many images were classified correctly as one change grew."""
 
     unit: str
     values: tuple[float, ...]
@@ -112,29 +114,20 @@ class Robustness:
     """Accuracy as each change grows."""
 
     models: tuple[str, ...]
-    """What the models are called."""
+    """The names of the models."""
     data: str
     count: int
     seed: int
     curves: dict[str, Curve]
 
     def accuracy(self, change: str) -> Float[Tensor, "models steps"]:
-        """The part that was right."""
+        """The share that was classified correctly."""
         return self.curves[change].right.double() / self.count
 
     def interval(self, change: str) -> Float[Tensor, "models steps 2"]:
-        """Where it lies with 95 % confidence (Wilson)."""
+        """Its 95 % confidence interval (Wilson)."""
         shares = self.accuracy(change).tolist()
         return torch.tensor([[wilson(share, self.count) for share in row] for row in shares])
-
-    def half_way(self, change: str) -> list[float | None]:
-        """For each model the smallest number tried, away from no change, at which fewer than half were right."""
-        curve, middle = self.curves[change], NOTHING.get(change, 0.0)
-        found: list[float | None] = []
-        for row in self.accuracy(change).tolist():
-            low = [value for value, share in zip(curve.values, row, strict=True) if share < 0.5]
-            found.append(min(low, key=lambda value: abs(value - middle)) if low else None)
-        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -163,15 +156,14 @@ def robustness(
     count: int | None = 2000,
     batch_size: int = 250,
     seed: int = 0,
-    report: Report = silent,
 ) -> Robustness:
-    """Test one model or several, by name, on images under growing changes; all meet the very same images.
+    """Test one model or several, by name, on images under growing changes; all models get the same images.
 
-    `changes` gives other numbers for some changes and leaves out the rest: `{"rotation": (0.0, 45.0, 90.0)}`.
+    `changes` gives the changes to make and their values: `{"rotation": (0.0, 45.0, 90.0)}`.
     """
     named = {models.name: models} if isinstance(models, Classifier) else dict(models)
     if not named:
-        raise ArcapsError("robustness needs a model")
+        raise ArcapsError("robustness needs a model: models is empty")
     chosen = dataset
     for model in named.values():
         chosen = choose_images(model, dataset, count)
@@ -181,12 +173,12 @@ def robustness(
             raise ArcapsError(f"unknown change {name!r}: there are {', '.join(CHANGES)}")
     first = next(iter(named.values()))
     curves = {}
-    with at_rest(*named.values()):
+    with eval_mode(*named.values()):
 
         def count_right(name: str, value: float) -> list[int]:
             generator = torch.Generator().manual_seed(seed)
             right = [0] * len(named)
-            for images, labels in batches(first, chosen, batch_size, report, f"robustness, {name} {value:g}"):
+            for images, labels in batches(first, chosen, batch_size):
                 changed = CHANGES[name][1](images, value, generator)
                 for place, model in enumerate(named.values()):
                     scores = model(changed.to(next(model.parameters()).device)).scores
@@ -194,14 +186,43 @@ def robustness(
             return right
 
         unchanged: list[int] | None = None
-        for name, values in asked.items():
-            report(f"robustness: {name}, {len(values)} steps of {len(chosen):,} images")
-            columns = []
-            for value in values:
-                if value == NOTHING.get(name, 0.0):
-                    unchanged = unchanged or count_right("rotation", 0.0)
-                    columns.append(unchanged)
-                else:
-                    columns.append(count_right(name, float(value)))
-            curves[name] = Curve(CHANGES[name][0], tuple(map(float, values)), torch.tensor(columns).T)
+        steps = [(name, float(value)) for name, values in asked.items() for value in values]
+        columns: dict[str, list[list[int]]] = {name: [] for name in asked}
+        for name, value in track(steps, "robustness", len(steps)):
+            if value == IDENTITY.get(name, 0.0):
+                unchanged = unchanged or count_right("rotation", 0.0)
+                columns[name].append(unchanged)
+            else:
+                columns[name].append(count_right(name, value))
+    for name, values in asked.items():
+        curves[name] = Curve(CHANGES[name][0], tuple(map(float, values)), torch.tensor(columns[name]).T)
     return Robustness(tuple(named), chosen.name, len(chosen), seed, curves)
+
+
+class RobustnessExperiment(Experiment, name="robustness"):
+    """Robustness: accuracy under rotation, shift, scale, shear, noise, blur and occlusion of growing strength."""
+
+    def run(self, subject: Subject, settings: Settings) -> Measurement:
+        """Test all runs on the same changed images."""
+        count = 2000 if settings.count is None else settings.count
+        return Measurement(robustness(subject.models, subject.dataset, count=count).as_dict())
+
+    def section(self, record: Record) -> Section:
+        """Accuracy at each step."""
+        blocks: list[Block] = []
+        for name, one in record["changes"].items():
+            rows = [[run, *(f"{share:.1%}" for share in one["accuracy"][run])] for run in record["models"]]
+            blocks.append(Text("{change} ({unit}):", {"change": name, "unit": one["unit"]}))
+            blocks.append(Table(["run", *(f"{value:g}" for value in one["values"])], rows))
+        return Section(
+            "Robustness: accuracy under growing changes",
+            (
+                Text(
+                    "n = {count:,} images of {data}; all runs get the same changed images (seed {seed}). The tables "
+                    "give the accuracy; the 95 % confidence intervals are in `robustness.json`.",
+                    record,
+                ),
+                Picture("robustness", "accuracy as each change grows"),
+                *blocks,
+            ),
+        )

@@ -1,7 +1,25 @@
-"""Figures: the only place that imports matplotlib. Those of the laboratory are in `figures.analysis`."""
+"""Figures from records, with matplotlib's object interface; the only place that imports matplotlib.
 
-from arcaps.figures.base import save, save_both
+Every module of this package is imported, so that the figures of a new experiment are found by being here.
+"""
+
+import importlib
+import pkgutil
+
+from arcaps.figures.base import FIGURES, register_figures, save, save_both
 from arcaps.figures.benchmark import bench_chart
 from arcaps.figures.training import confusion_matrix, image_grid, learning_curves
 
-__all__ = ["bench_chart", "confusion_matrix", "image_grid", "learning_curves", "save", "save_both"]
+for module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{module.name}")
+
+__all__ = [
+    "FIGURES",
+    "bench_chart",
+    "confusion_matrix",
+    "image_grid",
+    "learning_curves",
+    "register_figures",
+    "save",
+    "save_both",
+]

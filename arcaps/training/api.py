@@ -10,10 +10,9 @@ from arcaps.settings import Recipe
 from arcaps.training.display import Display
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision
-from arcaps.training.images import build_model, prepare_images
+from arcaps.training.images import Images, build_model, prepare_images
 from arcaps.training.loop import Options, Trainer, test_kept
 from arcaps.training.recipes import find_recipe, override
-from arcaps.training.report import write_report
 from arcaps.training.run import Run
 
 
@@ -57,12 +56,20 @@ def train(
                 display.say("testing the best model")
                 result = test_kept(trainer)
                 if processes.first:
-                    write_report(opened, images, result)
                     opened.write_json("result.json", result)
+                    write_report(opened, images, result)
         except OSError as error:
             what = f"{error.filename or opened.path}: {error.strerror}"
             raise ArcapsError(f"{what}: mend that, then go on with arcaps train --resume {opened.path}") from None
         return opened
+
+
+def write_report(run: Run, images: Images, result: dict[str, Any]) -> None:
+    """Write the report of a finished run; a report that fails does not cost the result."""
+    from arcaps.reports.run import try_report
+
+    parts = {"train": images.train, "validation": images.validation, "test": images.test}
+    try_report(run.path, run.config, run.metrics, result, run.model(), images.test, parts=parts)
 
 
 def choose_recipe(recipe: str | Recipe | None, overrides: dict[str, Any]) -> Recipe:

@@ -1,7 +1,6 @@
 """How good a model is on a data set."""
 
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any
 
 import torch
@@ -11,15 +10,8 @@ from torch import Tensor
 from arcaps.data import Dataset
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier
+from arcaps.statistics import wilson
 from arcaps.training.distributed import Processes
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """Where a share seen in `count` cases lies with 95 % confidence (Wilson)."""
-    n, p, z = count, share, 1.959964
-    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return middle - half, middle + half
 
 
 @dataclass(frozen=True)

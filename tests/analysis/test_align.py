@@ -9,8 +9,9 @@ from torch import Tensor
 
 from arcaps import ArcapsError, Classifier, Dataset
 from arcaps.analysis import align, align_vectors, class_capsules, cosine, fix_signs, random_reference
-from arcaps.analysis.align import Cosine, spread
+from arcaps.analysis.align import spread
 from arcaps.analysis.base import choose_images, of_class
+from arcaps.analysis.cosine import Cosine
 from arcaps.data.warp import Transform, warp
 from arcaps.models.capsules import CapsuleClassifier
 from tests.analysis.conftest import SHAPES, noise_images, small_model
@@ -133,11 +134,11 @@ def test_peaks() -> None:
         return Cosine("m", "d", "tanh", many, many, many, many)
 
     ends = torch.cat([torch.full((30,), -0.97), torch.full((30,), 0.97), torch.zeros(40)])
-    assert of(ends).peaks(ends.double()) == (True, True)
+    assert of(ends).has_peaks(ends.double()) == (True, True)
     low = torch.cat([torch.full((60,), -0.97), torch.linspace(-0.5, 0.5, 40)])
-    assert of(low).peaks(low.double()) == (True, False)
+    assert of(low).has_peaks(low.double()) == (True, False)
     sloping = torch.cat([torch.full((30,), -0.85), torch.full((20,), -0.95), torch.zeros(50)])
-    assert of(sloping).peaks(sloping.double()) == (False, False)
+    assert of(sloping).has_peaks(sloping.double()) == (False, False)
     assert of(low).as_dict()["observations"]["does_not_tell_+_from_-"] == dict.fromkeys(("rotation", "x", "y"), False)
     with pytest.raises(ArcapsError, match="no capsule moved"):
         of(torch.full((3,), torch.nan)).shares(torch.full((3,), torch.nan, dtype=torch.float64))

@@ -37,10 +37,12 @@ def test_the_coefficients_of_ar_capsnet(trained: Classifier, digits: Dataset) ->
     expected = coefficients["conv_caps.0"].mean(0).double()
     torch.testing.assert_close(spatial.coefficients[7], expected, rtol=0, atol=1e-5)
     own = coefficients["class_caps"][:, 7].mean(0).double()
-    torch.testing.assert_close(last.listened()[7, 0, 0], own, rtol=0, atol=1e-5)
+    torch.testing.assert_close(last.by_channel()[7, 0, 0], own, rtol=0, atol=1e-5)
     entropy = normalised_entropy(coefficients["class_caps"][:, 7]).mean().double()
     torch.testing.assert_close(last.entropy[7, 0, 0], entropy, rtol=0, atol=1e-5)
-    torch.testing.assert_close(spatial.listened().sum(-1), torch.ones(10, 7, 7, dtype=torch.float64), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        spatial.by_channel().sum(-1), torch.ones(10, 7, 7, dtype=torch.float64), rtol=0, atol=1e-4
+    )
 
 
 def test_capsule_net_has_maps_in_its_class_layer() -> None:

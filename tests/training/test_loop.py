@@ -18,7 +18,7 @@ from arcaps import ArcapsError, Run
 from arcaps.data import Data, Dataset
 from arcaps.training import Stopped, api
 from arcaps.training import images as images_module
-from arcaps.training.report import write_report
+from arcaps.training.api import write_report
 
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -76,6 +76,7 @@ def test_a_run_folder_holds_everything(tmp_path: Path, monkeypatch: pytest.Monke
         "model.safetensors",
         "result.json",
         "report.md",
+        "mistakes.csv",
         "figures",
         *(path.name for path in run.states()),
     }
@@ -98,7 +99,7 @@ def test_a_run_folder_holds_everything(tmp_path: Path, monkeypatch: pytest.Monke
     assert run.result["epoch"] == best["epoch"]
     assert run.result["test"]["count"] == 200
     report = (run.path / "report.md").read_text()
-    assert f"{run.result['test']['accuracy']:.2%} of 200 test images right" in report
+    assert f"Test accuracy: **{run.result['test']['accuracy']:.2%}**" in report
     assert run.model().class_names == list("0123456789")
     assert len(run.states()) == 2
 

@@ -1,6 +1,9 @@
-"""The laboratory on run folders, from the command line."""
+"""Experiments on run folders, from the command line."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,16 @@ import torch
 from PIL import Image
 
 from arcaps import ArcapsError, Run, create_model
-from arcaps.analysis.laboratory import EXPERIMENTS, analyze_run, choose_experiments
-from arcaps.analysis.sections import put_section
+from arcaps.analysis import Experiment, Measurement, Record, Settings, Subject
+from arcaps.analysis.section import Section, Table, Text
 from arcaps.cli import main
+from arcaps.cli.analysis import experiment_help
+from arcaps.reports.analysis import analyze_run, choose_experiments, record_json, section_of
+from arcaps.reports.markdown import put_section
 from arcaps.training.recipes import find_recipe
 
+EXPERIMENTS = ("align", "attention", "cosine", "perturb", "pose", "robustness")
+RECORDS = Path(__file__).parent.parent.parent / "docs" / "records" / "equivariance"
 SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
 
 
@@ -36,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run a command, get what it printed and what it said beside."""
+    """Run a command, return stdout and stderr."""
 
     def run(*arguments: object) -> tuple[str, str]:
         monkeypatch.setattr("sys.argv", ["arcaps", "analyze", *map(str, arguments)])
@@ -71,7 +79,13 @@ def test_all_experiments_on_an_ar_capsnet(runs: dict[str, Path], command: Any) -
     assert "0.311" in text
     numbers = json.loads((run / "analysis" / "robustness.json").read_text())
     assert numbers["models"] == ["attention", "dynamic", "cnn"]
-    assert list(json.loads((run / "analysis" / "pose.json").read_text())["runs"]) == ["attention", "dynamic", "cnn"]
+    found = json.loads((run / "analysis" / "pose.json").read_text())["runs"]
+    assert list(found) == ["attention", "dynamic", "cnn"]
+    rows = {(row["layer"], row["kind"]): row for row in found["attention"]["layers"]}
+    assert rows["class_caps", "true class"]["r2"] == found["attention"]["read_outs"]["class capsule"]["r2"]
+    assert rows["class_caps", "whole"]["dim"] == 10 * SMALL["dim"]
+    assert "| attention | `conv_caps.0` | pooled |" in text
+    assert "| cnn | `" in text
 
 
 def test_an_experiment_done_again_replaces_its_section(runs: dict[str, Path], command: Any) -> None:
@@ -135,6 +149,56 @@ def test_sections() -> None:
 
 def test_choice() -> None:
     assert choose_experiments(()) == EXPERIMENTS == choose_experiments(("align", "all"))
-    assert choose_experiments(("cosine", "perturb")) == ("perturb", "cosine")
+    assert choose_experiments(("perturb", "cosine")) == ("cosine", "perturb")
     with pytest.raises(ArcapsError, match="unknown experiment"):
         analyze_run(Path("nowhere"), ["poses"])
+
+
+def test_the_help_lists_the_registered_experiments_without_torch() -> None:
+    listed = experiment_help()
+    assert tuple(listed) == EXPERIMENTS
+    for name, about in listed.items():
+        assert (Experiment.find(name).__doc__ or "").splitlines()[0] == about
+    code = "import sys, arcaps.cli.analysis; assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_sections_come_from_stored_records_alone(name: str) -> None:
+    """Also from the records of version 0.1."""
+    record = json.loads((RECORDS / f"{name}.json").read_text())
+    text = section_of(record, "figures")
+    assert text.startswith("## ")
+    assert re.search(r"^\| --- \|", text, re.MULTILINE)
+    assert "](figures/" in text
+    assert not re.search(r"\bnan\b|None|\{|\}", text)
+    assert json.loads(record_json(record)) == record
+
+
+def test_an_experiment_of_a_user_is_one_class(runs: dict[str, Path]) -> None:
+    class Count(Experiment, name="count_images"):
+        """Count the images."""
+
+        def run(self, subject: Subject, settings: Settings) -> Measurement:
+            return Measurement({"images": len(subject.dataset), "what": "a|b <$1_$2>"})
+
+        def section(self, record: Record) -> Section:
+            return Section("Count", (Text("{images:,} of {what}", record), Table(["what"], [[record["what"]]])))
+
+    try:
+        records = analyze_run(runs["cnn"], ["count_images"])
+        text = (runs["cnn"] / "analysis.md").read_text()
+    finally:
+        del Experiment.known["count_images"]
+    assert records["count_images"]["images"] == 1000
+    assert r"1,000 of a\|b \<\$1\_\$2\>" in text
+    assert r"| a\|b \<\$1\_\$2\> |" in text
+
+
+def test_runs_with_other_classes_are_not_compared(runs: dict[str, Path], tmp_path: Path) -> None:
+    Run.create(tmp_path / "other", find_recipe("digits", model="ar_capsnet", **SMALL), {})
+    model = create_model("ar_capsnet", **SMALL)
+    model.class_names = list("abcdefghij")
+    model.save(tmp_path / "other" / "model.safetensors")
+    with pytest.raises(ArcapsError, match="has other classes than"):
+        analyze_run(runs["attention"], ["robustness"], others=[tmp_path / "other"])

@@ -1,0 +1,66 @@
+"""The features of every layer of a model, and how they are reduced for a read-out."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.models import Classifier
+from arcaps.models.capsules import CapsuleClassifier
+
+
+def layer_features(
+    model: Classifier, images: Float[Tensor, "batch channels height width"]
+) -> dict[str, Float[Tensor, "batch ..."]]:
+    """The outputs of the layers by name, the first layer first; the scores are read from the last.
+
+    Maps are (batch, channels, height, width), capsules (batch, height, width, caps, dim), class capsules (batch,
+    classes, dim), the features of a dense layer (batch, features).
+    """
+    if isinstance(model, CapsuleClassifier):
+        watched = {"stem": model.stem, "primary": model.primary, **dict(model.routing_layers())}
+    else:
+        stages = model.get_submodule("features")
+        watched = {f"features.{name}": stage for name, stage in stages.named_children()}
+    seen: dict[str, Tensor] = {}
+    handles = [
+        module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: first_of(output)}))
+        for name, module in watched.items()
+    ]
+    if not isinstance(model, CapsuleClassifier):
+        last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+        handles.append(last.register_forward_pre_hook(lambda _, inputs: seen.update({"head": inputs[0]})))
+    try:
+        model(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return seen
+
+
+def first_of(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """The capsules of a layer's output."""
+    return output[0] if isinstance(output, tuple) else output
+
+
+def pool(maps: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"] | None:
+    """The mean over the positions of maps or capsules; None for features without positions."""
+    if maps.ndim == 5:
+        return maps.mean((1, 2)).flatten(1)
+    return maps.mean((2, 3)) if maps.ndim == 4 else None
+
+
+def sketch(
+    features: Float[Tensor, "batch features"], width: int, seed: int = 0
+) -> Float[Tensor, "batch width_or_fewer"]:
+    """At most `width` features: more are reduced by a random projection (a count sketch).
+
+    Each feature is added, with a random sign, to one of the `width` numbers. Distances are kept on average, as by a
+    Gaussian projection, without a matrix.
+    """
+    number = features.shape[1]
+    if number <= width:
+        return features
+    generator = torch.Generator().manual_seed(seed)
+    place = torch.randint(width, (number,), generator=generator).to(features.device)
+    sign = (2 * torch.randint(2, (number,), generator=generator) - 1).to(features)
+    return features.new_zeros(len(features), width).index_add_(1, place, features * sign)
