@@ -1,0 +1,43 @@
+"""The queue of trainings, and the moving average of the weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+
+from arcaps.training import Stopped
+from arcaps.training.jobs import Job, run_jobs
+from arcaps.training.loop import move_average
+
+TINY: dict[str, Any] = {"limit": 200, "epochs": 1, "dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
+
+
+def test_a_queue_goes_on_where_it_was_stopped_and_leaves_what_another_holds(tmp_path: Path) -> None:
+    jobs = [Job(f"seed{seed}", "digits", {**TINY, "seed": seed}) for seed in range(3)]
+    with pytest.raises(Stopped):
+        run_jobs(jobs, tmp_path, max_minutes=1e-6, silent=True)
+    assert [job.state(tmp_path) for job in jobs] == ["begun", "waiting", "waiting"]
+    done: list[str] = []
+    with FileLock(tmp_path / "seed1.lock"):
+        run_jobs(jobs, tmp_path, finished=lambda job, run: done.append(job.name), silent=True)
+    assert [job.state(tmp_path) for job in jobs] == ["finished", "waiting", "finished"]
+    assert done == ["seed0", "seed2"]
+
+
+def test_limit_uses_no_more_training_images(tmp_path: Path) -> None:
+    job = Job("few", "digits", TINY)
+    run_jobs([job], tmp_path, silent=True)
+    assert job.run(tmp_path).metrics[0]["step"] == 4  # 200 images in batches of 50
+
+
+def test_the_average_moves_by_its_decay_and_forgets_the_start() -> None:
+    average, count = torch.zeros(1), torch.zeros(1, dtype=torch.int64)
+    expected = 0.0
+    for step in range(1, 30):
+        kept = min(0.9, (1 + step) / (10 + step))
+        expected = kept * expected + (1 - kept) * step
+        move_average(0.9, [average, count], [torch.tensor([float(step)]), torch.tensor([step])], torch.tensor(step))
+    assert float(average) == pytest.approx(expected, rel=1e-6)
+    assert int(count) == 29
