@@ -8,35 +8,27 @@ import hashlib
 import logging
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import numpy as np
 import pooch
 import torch
 from filelock import FileLock
-from requests import RequestException
 from torch import Tensor
 
 from arcaps.data.formats import Arrays
+from arcaps.data.hosts import SourceError, download_files
+from arcaps.data.packages import download_package
 from arcaps.errors import ArcapsError
-from arcaps.progress import Download, wait
+from arcaps.progress import wait
 from arcaps.storage import read_file, write_file
 
 logger = logging.getLogger("arcaps")
-
-PATIENCE = 5
-"""Seconds for a host to answer at all."""
 
 Report = Callable[[str], None]
 Tensors = dict[str, Tensor]
@@ -69,10 +61,6 @@ class Collection:
     decode: Callable[[Path], Arrays]
     """From a folder with the files to the arrays."""
     packages: tuple[Package, ...] = ()
-
-
-class SourceError(Exception):
-    """One source does not have the collection. The next one may."""
 
 
 def data_directory(chosen: str | os.PathLike[str] | None = None) -> Path:
@@ -192,109 +180,12 @@ def scratch(stored: Path) -> Iterator[Path]:
 
 def from_host(collection: Collection, stored: Path, host: str) -> Tensors:
     """Download the original files from a public host."""
-    if not reachable(host):
-        raise SourceError("cannot be reached")
-    with scratch(stored) as folder, Download(collection.name) as bar:
-        registry = {name: md5 and f"md5:{md5}" for name, md5 in collection.files.items()}
-        downloads = pooch.create(path=folder, base_url=host, registry=registry, retry_if_failed=1)
-        pooch.get_logger().setLevel("ERROR")
-        for name in collection.files:
-            try:
-                downloads.fetch(name, downloader=pooch.HTTPDownloader(progressbar=bar, timeout=2 * PATIENCE))
-            except (RequestException, OSError, ValueError) as error:
-                raise SourceError(f"{name}: {error}") from None
+    with scratch(stored) as folder:
+        download_files(collection.name, collection.files, host, folder)
         return keep(collection, stored, folder, collection.decode)
 
 
-def reachable(address: str) -> bool:
-    """Whether the host, or the proxy that is set up for it, takes a connection within `PATIENCE` seconds."""
-    parts = urlsplit(address)
-    proxy = getproxies().get(parts.scheme)
-    if proxy and not proxy_bypass(parts.hostname or ""):
-        parts = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 80)
-    answer: list[bool] = []
-
-    def connect() -> None:
-        try:
-            socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
-            answer.append(True)
-        except OSError:
-            answer.append(False)
-
-    # in a thread, since a name look-up knows no time limit
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    return answer == [True]
-
-
 def from_package(collection: Collection, stored: Path, package: Package) -> Tensors:
-    """Take a published package with the user's own package client, as it is set up."""
+    """Download a published package with the user's own package client, as it is set up."""
     with scratch(stored) as folder, wait(f"{collection.name}: {package.client} downloads {package.name}"):
-        unpacked = folder / "unpacked"
-        archive = DOWNLOAD[package.client](package.name, folder)
-        unpack(archive, unpacked)
-        return keep(collection, stored, unpacked, package.decode)
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """A Debian package, a wheel or a tarball."""
-    if archive.suffix == ".deb":
-        run(["dpkg-deb", "-x", str(archive), str(folder)], archive.parent)
-    elif archive.suffix == ".whl":
-        shutil.unpack_archive(archive, folder, "zip")
-    else:
-        shutil.unpack_archive(archive, folder, "gztar", filter="data")
-
-
-def pip_download(name: str, folder: Path) -> Path:
-    """A wheel, by pip."""
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--retries=0", "--timeout=10", f"--dest={folder}"]
-    run([sys.executable, "-m", "pip", "download", *options, name], folder)
-    return the_only(folder, "*.whl")
-
-
-def npm_download(name: str, folder: Path) -> Path:
-    """A tarball, by npm."""
-    run(["npm", "pack", "--loglevel=error", "--fetch-retries=0", "--fetch-timeout=10000", name], folder)
-    return the_only(folder, "*.tgz")
-
-
-def apt_download(name: str, folder: Path) -> Path:
-    """A Debian package, by apt; with package lists of its own where the system has none or old ones. Needs no root."""
-    patience = ["-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10"]
-    try:
-        run(["apt-get", "download", "-qq", *patience, name], folder)
-    except SourceError:
-        lists = folder / "lists"
-        lists.mkdir()
-        own = ["-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={lists}", "-o", "Debug::NoLocking=1", *patience]
-        run(["apt-get", "update", "-qq", *own], folder)
-        run(["apt-get", "download", "-qq", *own, name], folder)
-    return the_only(folder, "*.deb")
-
-
-DOWNLOAD = {"pip": pip_download, "npm": npm_download, "apt": apt_download}
-
-
-def the_only(folder: Path, pattern: str) -> Path:
-    """The file that a package client left."""
-    found = sorted(folder.glob(pattern))
-    if not found:
-        raise SourceError(f"no {pattern} came")
-    return found[0]
-
-
-def run(command: list[str], folder: Path) -> None:
-    """Run a package client; what it complains of is the reason."""
-    try:
-        result = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
-    except FileNotFoundError:
-        raise SourceError(f"{command[0]} is not installed") from None
-    if result.returncode:
-        lines = (result.stderr or result.stdout).strip().splitlines()
-        errors = [line.strip() for line in lines if line.lower().startswith(("error", "npm err", "e:"))]
-        raise SourceError((errors or lines or [f"{command[0]} failed"])[0])
+        return keep(collection, stored, download_package(package.client, package.name, folder), package.decode)

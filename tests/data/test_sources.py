@@ -19,10 +19,11 @@ import pytest
 import torch
 
 from arcaps import ArcapsError
-from arcaps.data import sources
+from arcaps.data import hosts, sources
 from arcaps.data.catalogue import AFFNIST, CIFAR10, COLLECTIONS, FASHION_MNIST, MNIST
 from arcaps.data.formats import cifar_binary, cifar_png, idx_folder, mnist_csv
-from arcaps.data.sources import Collection, Package, data_directory, fetch, has_sha256, reachable, stored_file
+from arcaps.data.hosts import reachable
+from arcaps.data.sources import Collection, Package, data_directory, fetch, has_sha256, stored_file
 
 DIGITS = Path(str(files("arcaps.data") / "digits_of_mnist"))
 FILES = sorted(path.name for path in DIGITS.glob("*.gz"))
@@ -295,7 +296,7 @@ def test_when_nothing_answers_the_error_says_what_to_put_where(tmp_path: Path, m
 
 
 def test_a_host_that_never_answers_costs_no_more_than_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PATIENCE", 0.2)
+    monkeypatch.setattr(hosts, "PATIENCE", 0.2)
     end = threading.Event()
 
     def hang(*_: object, **__: object) -> None:
