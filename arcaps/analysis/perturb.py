@@ -234,7 +234,7 @@ class PerturbExperiment(Experiment, name="perturb"):
                 Picture("perturb", "one dimension per class"),
                 Picture("perturb-ranking", "all dimensions"),
                 Table(["class", "n", "dimensions with the largest change", "dimensions with half of that"], rows),
-                Text(f"All dimensions, class by class: {', '.join(files)}."),
+                Text(f"Figures of all dimensions, class by class, in the run folder: {', '.join(files)}."),
             ),
         )
 

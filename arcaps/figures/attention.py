@@ -56,7 +56,8 @@ def maps_figure(
     left.xaxis.set_label_position("top")
     unsure = framed(entropy[..., None])[..., 0].reshape(classes * (height + 1), -1)
     other = right.imshow(unsure, cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-    right.set_title("entropy", fontsize=9)
+    right.set_xlabel("entropy", fontsize=9)
+    right.xaxis.set_label_position("top")
     right.set(xticks=[], yticks=[])
     for axes in (left, right):
         axes.tick_params(length=0, labeltop=axes is left, labelbottom=False)

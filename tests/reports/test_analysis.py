@@ -17,7 +17,6 @@ from arcaps.analysis.section import Section, Table, Text
 from arcaps.cli import main
 from arcaps.cli.analysis import experiment_help
 from arcaps.reports.analysis import analyze_run, choose_experiments, record_json, section_of
-from arcaps.reports.markdown import put_section
 from arcaps.training.recipes import find_recipe
 
 EXPERIMENTS = ("align", "attention", "cosine", "perturb", "pose", "robustness")
@@ -55,6 +54,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
+@pytest.mark.slow
 def test_all_experiments_on_an_ar_capsnet(runs: dict[str, Path], command: Any) -> None:
     run = runs["attention"]
     printed, _ = command(run, "--count", 180, "--classes", 0, 7, "--dims", 0, 2, "--with", runs["dynamic"], runs["cnn"])
@@ -88,6 +88,7 @@ def test_all_experiments_on_an_ar_capsnet(runs: dict[str, Path], command: Any) -
     assert "| cnn | `" in text
 
 
+@pytest.mark.slow
 def test_an_experiment_done_again_replaces_its_section(runs: dict[str, Path], command: Any) -> None:
     run = runs["dynamic"]
     _, said = command(run, "align", "--count", 10)
@@ -108,6 +109,7 @@ def test_an_experiment_done_again_replaces_its_section(runs: dict[str, Path], co
     assert "over the 10 outputs" in (run / "analysis.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_cnn_says_what_does_not_apply(runs: dict[str, Path], command: Any) -> None:
     printed, said = command(runs["cnn"], "--count", 180)
     for name in ("perturb", "align", "cosine", "attention"):
@@ -135,16 +137,6 @@ def test_mistakes_end_with_one_line(runs: dict[str, Path], command: Any, tmp_pat
             command(*arguments)
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-def test_sections() -> None:
-    text = put_section("# Title\n", "b", "## B\n\nold")
-    text = put_section(text, "c", "## C")
-    text = put_section(text, "b", "## B\n\nnew")
-    assert "old" not in text
-    assert text.index("new") < text.index("## C")
-    assert text.startswith("# Title\n\n<!-- analysis: b -->\n## B\n\nnew\n<!-- end of analysis: b -->\n\n")
-    assert put_section(text, "c", "## C") == text
 
 
 def test_choice() -> None:
@@ -202,3 +194,13 @@ def test_runs_with_other_classes_are_not_compared(runs: dict[str, Path], tmp_pat
     model.save(tmp_path / "other" / "model.safetensors")
     with pytest.raises(ArcapsError, match="has other classes than"):
         analyze_run(runs["attention"], ["robustness"], others=[tmp_path / "other"])
+
+
+def test_the_equivariance_page_shows_its_records() -> None:
+    """The sections of docs/equivariance.md are those of docs/records/equivariance."""
+    page = (RECORDS.parent.parent / "equivariance.md").read_text()
+    for name in EXPERIMENTS:
+        section = section_of(json.loads((RECORDS / f"{name}.json").read_text()), "figures/equivariance", title=False)
+        assert f"<!-- analysis: {name} -->\n{section}\n<!-- end" in page, f"run scripts/equivariance_doc.py: {name}"
+    for link in re.findall(r"\]\((figures/[^)]+)\)", page):
+        assert (RECORDS.parent.parent / link).exists(), link
