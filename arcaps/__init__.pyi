@@ -1,11 +1,27 @@
 """The public names. They are imported on first use, so that the command line starts without torch."""
 
+from . import activation as activation
 from . import analysis as analysis
+from . import data as data
+from . import functional as functional
+from . import layers as layers
+from . import losses as losses
+from . import models as models
+from . import routing as routing
+from . import settings as settings
+from . import testing as testing
+from . import training as training
+from . import votes as votes
 from .activation import Activation as Activation
 from .activation import CapsuleActivation as CapsuleActivation
 from .activation import Squash as Squash
 from .activation import SquashVariant as SquashVariant
+from .activation import list_activations as list_activations
 from .benchmark import bench as bench
+from .capsules import Capsules as Capsules
+from .capsules import Routed as Routed
+from .competition import Competition as Competition
+from .competition import list_competitions as list_competitions
 from .costs import info as info
 from .data import Augmentation as Augmentation
 from .data import Data as Data
@@ -23,6 +39,8 @@ from .layers import ClassCaps as ClassCaps
 from .layers import ConvCaps as ConvCaps
 from .layers import Decoder as Decoder
 from .layers import PrimaryCaps as PrimaryCaps
+from .losses import Loss as Loss
+from .losses import list_losses as list_losses
 from .losses import margin_loss as margin_loss
 from .losses import reconstruction_loss as reconstruction_loss
 from .memory import keep_freed_memory as keep_freed_memory
@@ -30,19 +48,30 @@ from .models import ARCapsNet as ARCapsNet
 from .models import CapsuleNet as CapsuleNet
 from .models import Classifier as Classifier
 from .models import ConvNet as ConvNet
+from .models import Evaluation as Evaluation
+from .models import Model as Model
 from .models import Output as Output
 from .models import StrongConvNet as StrongConvNet
 from .models import create_model as create_model
+from .models import list_models as list_models
 from .models import load as load
 from .preprocessing import Preprocessing as Preprocessing
 from .routing import AttentionRouting as AttentionRouting
 from .routing import DynamicRouting as DynamicRouting
 from .routing import QueryKeyRouting as QueryKeyRouting
+from .routing import RandomRouting as RandomRouting
 from .routing import Routing as Routing
+from .routing import UniformRouting as UniformRouting
+from .routing import list_routings as list_routings
+from .scores import Score as Score
+from .scores import list_scores as list_scores
 from .training import Recipe as Recipe
 from .training import Run as Run
 from .training import evaluate as evaluate
 from .training import train as train
 from .votes import ConvVotes as ConvVotes
+from .votes import Votes as Votes
+from .votes import WindowVotes as WindowVotes
+from .votes import list_votes as list_votes
 
 __version__: str

@@ -2,17 +2,19 @@
 
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any
 
 import torch
-from einops import einsum, rearrange
+import torch.nn.functional as F
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from arcaps.compat import needs_plain_functions
 from arcaps.errors import ArcapsError
 from arcaps.functional import in_autocast, squash, squash_variant
 from arcaps.init import glorot_uniform_
+from arcaps.kernels import ChannelProduct
+from arcaps.kernels.channels import plain_channel_product
 from arcaps.registry import Named
 
 
@@ -23,8 +25,8 @@ class Activation(nn.Module, Named, ABC, kind="activation"):
     `transform`. The constructor takes `(caps, dim)`, then its options by keyword.
     """
 
-    max_length: float
-    """No capsule out of this activation is longer, so a length divided by it is in 0..1."""
+    max_length: float | None
+    """No capsule out of this activation is longer, so a length divided by it is in 0..1. None: there is no limit."""
 
     def __init__(self, caps: int, dim: int) -> None:
         super().__init__()
@@ -47,31 +49,6 @@ class Activation(nn.Module, Named, ABC, kind="activation"):
         capsules = self.transform(capsules)
         return self.bound(capsules if residual is None else residual + capsules)
 
-    def __repr__(self) -> str:
-        return self.name
-
-
-class ChannelProduct(torch.autograd.Function):
-    """`capsules[:, n] @ weight[n] + bias[n]` for every channel n.
-
-    The products lie channel by channel in memory, as the next layer reads them; the gradient of the capsules lies as
-    the capsules do.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, capsules: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(capsules, weight)
-        return torch.baddbmm(bias.unsqueeze(1), capsules.transpose(0, 1), weight).transpose(0, 1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        capsules, weight = ctx.saved_tensors
-        of_capsules = torch.empty_like(capsules)
-        torch.bmm(gradient.transpose(0, 1), weight.transpose(1, 2), out=of_capsules.transpose(0, 1))
-        of_weight = torch.bmm(capsules.permute(1, 2, 0), gradient.transpose(0, 1))
-        return of_capsules, of_weight, gradient.sum(0)
-
 
 class ChannelAffine(nn.Module):
     """One affine map per capsule channel, shared by all positions: a 1x1 convolution of each channel."""
@@ -83,8 +60,8 @@ class ChannelAffine(nn.Module):
         glorot_uniform_(self.weight, in_dim, out_dim)
 
     def forward(self, capsules: Float[Tensor, "*where caps in_dim"]) -> Float[Tensor, "*where caps out_dim"]:
-        if torch.compiler.is_exporting():  # an exported program has no gradient of its own
-            return einsum(capsules, self.weight, "... caps d, caps d e -> ... caps e") + self.bias
+        if needs_plain_functions():
+            return plain_channel_product(capsules, self.weight, self.bias)
         rows = capsules.flatten(0, -3)
         product: Tensor = ChannelProduct.apply(*in_autocast(rows, self.weight, self.bias))
         return product.unflatten(0, capsules.shape[:-2])
@@ -95,6 +72,8 @@ class ChannelAffine(nn.Module):
 
 class CapsuleActivation(Activation, name="capsule"):
     """The paper's capsule activation: an affine map of each capsule channel, then tanh (eqs. 4 and 9).
+
+        u[n] = tanh(Conv_1x1(s[n])) = tanh(W[n] s[n] + b[n])      the same at every position
 
     With `compression=r` the affine map goes D -> D/r -> D, the feature compression that the paper's conclusion leaves
     to the future. With `across` one affine map goes across all channels, N * D -> N * D: every output capsule is made
@@ -123,11 +102,6 @@ class CapsuleActivation(Activation, name="capsule"):
     def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
         return capsules.tanh()
 
-    def __repr__(self) -> str:
-        options = [f"compression={self.compression}"] if self.compression > 1 else []
-        options += ["across=True"] if self.across else []
-        return f"{self.name}({', '.join(options)})" if options else self.name
-
 
 class Squash(Activation, name="squash"):
     """CapsuleNet's squash (eq. 1)."""
@@ -141,3 +115,35 @@ class SquashVariant(Activation, name="squash_variant"):
 
     def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
         return squash_variant(capsules)
+
+
+class Identity(Activation, name="identity"):
+    """The routed vector itself. Its length says nothing of its presence."""
+
+    def __init__(self, caps: int, dim: int) -> None:
+        super().__init__(caps, dim)
+        self.max_length = None
+
+    def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        return capsules
+
+
+class LayerNorm(Activation, name="layer_norm"):
+    """Each capsule with mean 0 and variance 1, then a learned scale and shift of the elements of each channel.
+
+    Its length says nothing of its presence.
+    """
+
+    def __init__(self, caps: int, dim: int, *, eps: float = 1e-5) -> None:
+        super().__init__(caps, dim)
+        self.max_length, self.eps = None, eps
+        self.weight = nn.Parameter(torch.ones(caps, dim))
+        self.bias = nn.Parameter(torch.zeros(caps, dim))
+
+    def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        return F.layer_norm(capsules, (self.dim,), eps=self.eps) * self.weight + self.bias
+
+
+def list_activations() -> list[str]:
+    """The names of all activations, those of your own too."""
+    return sorted(Activation.known)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from arcaps.costs import info
+from arcaps.data import Batch
 from arcaps.data.sources import Report
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
@@ -141,7 +142,7 @@ class Subject:
         """A training step with RMSprop, as in the paper."""
         self.optimiser.zero_grad()
         with self.autocast():
-            losses = self.model.losses(self.model(self.images, self.labels), self.images, self.labels)
+            losses = self.model.loss(Batch(self.images, self.labels, len(self.labels)))
         sum(losses.values(), torch.zeros(())).backward()
         self.optimiser.step()
 

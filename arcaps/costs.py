@@ -7,7 +7,6 @@ as written down, all votes first, then the routing: a routing that takes a short
 
 import copy
 import weakref
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
@@ -16,12 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from arcaps.capsules import Capsules
+from arcaps.compat import storage_key, tensors_in
+from arcaps.data import Batch
 from arcaps.errors import ArcapsError
 from arcaps.layers import ConvCaps
-from arcaps.models import ARCapsNet, Classifier, create_model
+from arcaps.models import ARCapsNet, Model, create_model
+from arcaps.models.base import blocks
 from arcaps.routing import Routing
 
 
@@ -75,13 +77,12 @@ class LiveMemory(TorchDispatchMode):
 
     def track(self, values: Any) -> None:
         """Count the storages of all tensors in `values` that are not counted yet, until they die."""
-        for tensor in tree_leaves(values):
-            if isinstance(tensor, Tensor):
-                storage = tensor.untyped_storage()
-                key, size = storage._cdata, storage.nbytes()
-                if key not in self.alive:
-                    self.now += size
-                    self.alive[key] = weakref.finalize(storage, self.forget, key, size)
+        for tensor in tensors_in(values):
+            storage = tensor.untyped_storage()
+            key, size = storage_key(tensor), storage.nbytes()
+            if key not in self.alive:
+                self.now += size
+                self.alive[key] = weakref.finalize(storage, self.forget, key, size)
         self.peak = max(self.peak, self.now)
 
     def forget(self, key: int, size: int) -> None:
@@ -95,16 +96,7 @@ class LiveMemory(TorchDispatchMode):
         return result
 
 
-def blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The layers a person would name: containers are opened, layers without parameters passed over."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.Sequential | nn.ModuleList):
-            yield from blocks(child, f"{prefix}{name}.")
-        elif any(True for _ in child.parameters()):
-            yield f"{prefix}{name}", child
-
-
-def count_multiply_adds(model: Classifier, images: Tensor, labels: Tensor) -> dict[str, int]:
+def count_multiply_adds(model: Model, images: Tensor, labels: Tensor) -> dict[str, int]:
     """The multiply-adds of one image in each layer."""
     plain = copy.deepcopy(model)
     for module in plain.modules():
@@ -116,17 +108,17 @@ def count_multiply_adds(model: Classifier, images: Tensor, labels: Tensor) -> di
     return {name: flops.get(f"{type(plain).__name__}.{name}", 0) // 2 // len(images) for name, _ in blocks(plain)}
 
 
-def count_layers(model: Classifier, images: Tensor, labels: Tensor) -> list[LayerInfo]:
+def count_layers(model: Model, images: Tensor, labels: Tensor) -> list[LayerInfo]:
     """Run the model forward and note what each layer adds to the counts."""
     rows: list[LayerInfo] = []
     multiply_adds = count_multiply_adds(model, images, labels)
     names = {module: name for name, module in blocks(model)}
     kept = LiveMemory()
-    weights = {tensor.untyped_storage()._cdata for tensor in model.state_dict().values()}
+    weights = {storage_key(tensor) for tensor in model.state_dict().values()}
     saved: list[Tensor] = []
 
     def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage()._cdata not in weights:
+        if storage_key(tensor) not in weights:
             saved.append(tensor)
             kept.track(tensor)
         return tensor
@@ -136,7 +128,7 @@ def count_layers(model: Classifier, images: Tensor, labels: Tensor) -> list[Laye
             LayerInfo(
                 name=names[module],
                 layer=repr(module),
-                output_shape=tuple((output[0] if isinstance(output, tuple) else output).shape),
+                output_shape=tuple((output.poses if isinstance(output, Capsules) else output).shape),
                 parameters=sum(parameter.numel() for parameter in module.parameters()),
                 multiply_adds=multiply_adds[names[module]],
                 activation_bytes=kept.now - sum(row.activation_bytes for row in rows),
@@ -151,14 +143,15 @@ def count_layers(model: Classifier, images: Tensor, labels: Tensor) -> list[Laye
     return rows
 
 
-def peak_of_training_step(model: Classifier, images: Tensor, labels: Tensor) -> int:
+def peak_of_training_step(model: Model, images: Tensor, labels: Tensor) -> int:
     """The most bytes alive at once in a training step with RMSprop, once the optimiser has its state."""
     optimiser = torch.optim.RMSprop(model.parameters(), foreach=False)
     memory = LiveMemory()
+    batch = Batch(images, labels, len(images))
 
     def step() -> None:
         optimiser.zero_grad()
-        sum(model.losses(model(images, labels), images, labels).values(), torch.zeros((), device="meta")).backward()
+        sum(model.loss(batch).values(), torch.zeros((), device="meta")).backward()
         optimiser.step()
 
     step()
@@ -181,7 +174,7 @@ def better_strides(model: ARCapsNet) -> str:
     return f"stride more layers, layers={len(strides)} with strides={strides}"
 
 
-def warnings_for(model: Classifier, layers: list[LayerInfo]) -> list[str]:
+def warnings_for(model: Model, layers: list[LayerInfo]) -> list[str]:
     """What an experienced user would remark, with the setting to change."""
     total = sum(row.parameters for row in layers)
     share = {row.name: row.parameters / total for row in layers}
@@ -197,7 +190,7 @@ def warnings_for(model: Classifier, layers: list[LayerInfo]) -> list[str]:
     return found
 
 
-def info(model: Classifier, *, batch_size: int = 100) -> ModelInfo:
+def info(model: Model, *, batch_size: int = 100) -> ModelInfo:
     """What `model` costs in a training step with `batch_size` images. Nothing is computed, so any size is quick."""
     if batch_size < 1:
         raise ArcapsError(f"batch_size is {batch_size}: give at least 1")

@@ -1,16 +1,10 @@
-"""Dropout with masks from random bytes: drawing floats or coin flips one by one costs ten times as much on a CPU."""
+"""Dropout with masks from random bytes."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.errors import ArcapsError
-
-
-def random_bytes(count: int, device: torch.device) -> Tensor:
-    """Uniform bytes, eight from each random number of torch's default generator."""
-    words = torch.empty(-(-count // 8), dtype=torch.int64, device=device).random_(-(2**63), None)
-    return words.view(torch.uint8)[:count]
+from arcaps.kernels import dropout_mask
 
 
 class Dropout(nn.Module):
@@ -26,9 +20,7 @@ class Dropout(nn.Module):
         kept = 256 - round(256 * self.p)
         if not self.training or kept == 256:
             return values
-        mask = torch.empty_like(values)
-        chances = random_bytes(values.numel(), values.device).as_strided(values.shape, mask.stride())
-        return values * torch.lt(chances, kept, out=mask).mul_(256 / max(kept, 1))
+        return values * dropout_mask(values, kept)
 
     def extra_repr(self) -> str:
         return f"p={self.p:g}"

@@ -1,4 +1,7 @@
-"""Pure functions on capsules. A capsule is the last axis, so each works on any leading axes."""
+"""Pure functions on capsules. A capsule is the last axis, so each works on any leading axes.
+
+The numbered equations are those of "Attention routing between capsules" (2019).
+"""
 
 import torch
 from einops import einsum
@@ -25,16 +28,21 @@ def normalised_lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "
 
 
 def squash(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
-    """Shrink each capsule to a length below 1, keep its direction (eq. 1): `||s||^2 / (1 + ||s||^2) * s / ||s||`.
+    """Shrink each capsule to a length below 1, keep its direction (eq. 1).
 
-    Written without the division by `||s||`, so that value and gradient are exact and finite at zero.
+        squash(s) = ||s||^2 / (1 + ||s||^2) * s / ||s||
+
+    Written without the division by `||s||`, so that value and gradient are exact and finite at zero. The equation is
+    that of "Dynamic routing between capsules" (2017).
     """
     length = lengths(capsules).unsqueeze(-1)
     return capsules * (length / (1 + length.square()))
 
 
 def squash_variant(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
-    """The squash that grows linearly near zero (eq. 2): `(1 - exp(-||s||)) * s / ||s||`.
+    """The squash that grows linearly near zero (eq. 2).
+
+        squash_variant(s) = (1 - exp(-||s||)) * s / ||s||
 
     Its factor tends to 1 at zero; below the resolution of the number format it is 1, so the clamp changes nothing but
     the NaN.
@@ -47,8 +55,29 @@ def mix_votes(
     votes: Float[Tensor, "*where out inp dim"],
     coefficients: Float[Tensor, "*where out inp"],
 ) -> Float[Tensor, "*where out dim"]:
-    """The votes for each output capsule, summed over the input capsules with these weights (eq. 6)."""
+    """The votes for each output capsule, summed over the input capsules with these weights (eq. 6).
+
+    s[n] = sum over m of c[n, m] * s~[n, m]
+    """
     return einsum(coefficients, votes, "... out inp, ... out inp dim -> ... out dim")
+
+
+def softmax_of_present(
+    logits: Float[Tensor, "*where inp"], presence: Float[Tensor, "*#where inp"] | None
+) -> Float[Tensor, "*where inp"]:
+    """The softmax over inputs of which some may be absent; without presence the plain softmax.
+
+        c[m] = a[m] exp(b[m]) / sum over k of a[k] exp(b[k])
+
+    All inputs absent: all zero, with a finite gradient.
+    """
+    if presence is None:
+        return logits.softmax(-1)
+    lowest = torch.finfo(logits.dtype).min
+    largest = torch.where(presence > 0, logits, lowest).amax(-1, keepdim=True).detach()
+    weights = presence * (logits - largest).clamp_max(0).exp()
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1)
 
 
 def keep_one(
@@ -58,3 +87,11 @@ def keep_one(
     """Every capsule but one set to zero: the decoder's input (section 3.5)."""
     kept = which.unsqueeze(-1) == torch.arange(capsules.shape[1], device=capsules.device)
     return capsules * kept.unsqueeze(-1)
+
+
+def keep_labelled(
+    capsules: Float[Tensor, "batch caps dim"],
+    labels: Int[Tensor, " batch"] | Float[Tensor, "batch caps"],
+) -> Float[Tensor, "batch caps dim"]:
+    """Every capsule but those of the labels set to zero: of one class number, or of all classes that are there."""
+    return keep_one(capsules, labels) if labels.ndim == 1 else capsules * labels.unsqueeze(-1).to(capsules.dtype)

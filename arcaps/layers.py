@@ -1,13 +1,16 @@
-"""Capsule layers. `ConvCaps` is the only place where votes, routing and activation meet.
+"""Capsule layers. `ConvCaps` is the only place where votes, routing, competition and activation meet.
 
 Capsules are `(batch, height, width, caps, dim)` everywhere: a capsule is the last axis, one contiguous vector at one
-position. Class capsules are `(batch, caps, dim)`. In memory they lie channel by channel, since the next layer's kernels
-see one channel at a time; capsules in another order give the same result, more slowly.
+position. Class capsules are `(batch, caps, dim)`. A layer takes `Capsules`, or a plain tensor of poses, and returns
+`Capsules`. In memory they lie channel by channel, since the next layer's kernels see one channel at a time; capsules
+in another order give the same result, more slowly.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -16,20 +19,24 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from arcaps.activation import Activation
+from arcaps.capsules import Capsules, Routed, as_capsules
+from arcaps.competition import Competition
 from arcaps.dropout import Dropout
 from arcaps.errors import ArcapsError
-from arcaps.functional import lengths
 from arcaps.init import start_plain_layers
 from arcaps.routing import Routing
-from arcaps.votes import ConvVotes
+from arcaps.votes import ConvVotes, Votes
 
 
 class PrimaryCaps(nn.Module):
     """From feature maps to capsules: a convolution of `caps * dim` kernels, ReLU, activation (section 3.1, eqs. 3, 4).
 
-    Capsule channel n at a position is the features `n * dim` to `(n + 1) * dim` of that very position.
+        s[n] = ReLU(Conv_3x3(x));   u[n] = activation(s[n])
 
-        PrimaryCaps(64, 8, 16)(features)      # (batch, 64, 28, 28) -> (batch, 14, 14, 8, 16)
+    Capsule channel n at a position is the features `n * dim` to `(n + 1) * dim` of that very position. With
+    `presence` a second convolution of `caps` kernels and a sigmoid say how sure each capsule is to be there.
+
+        PrimaryCaps(64, 8, 16)(features)      # (batch, 64, 28, 28) -> poses (batch, 14, 14, 8, 16)
     """
 
     def __init__(
@@ -42,27 +49,31 @@ class PrimaryCaps(nn.Module):
         stride: int = 2,
         padding: int = 1,
         relu: bool = True,
-        activation: str = "capsule",
+        activation: str | Activation | Callable[..., Activation] = "capsule",
+        presence: bool = False,
     ) -> None:
         super().__init__()
         self.caps, self.dim = caps, dim
         self.conv = nn.Conv2d(in_channels, caps * dim, kernel, stride=stride, padding=padding)
         self.relu = relu
         self.activation = Activation.build(activation, caps, dim)
-        start_plain_layers(self.conv)
+        self.presence = nn.Conv2d(in_channels, caps, kernel, stride=stride, padding=padding) if presence else None
+        start_plain_layers(self)
 
-    def forward(
-        self, features: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch new_height new_width caps dim"]:
+    def forward(self, features: Float[Tensor, "batch channels height width"]) -> Capsules:
+        """Capsules `(batch, new_height, new_width, caps, dim)`."""
         maps = self.conv(features)
         capsules = rearrange(maps.relu_() if self.relu else maps, "b (n d) h w -> b h w n d", n=self.caps)
-        return self.activation(capsules)
+        presence = None
+        if self.presence is not None:
+            presence = rearrange(self.presence(features).sigmoid(), "b n h w -> b h w n")
+        return Capsules(self.activation(capsules), presence)
 
     def __repr__(self) -> str:
         kernel, stride = self.conv.kernel_size[0], self.conv.stride[0]
         return (
             f"PrimaryCaps({self.conv.in_channels} -> {self.caps}x{self.dim}, {kernel}x{kernel}/{stride}, "
-            f"{'relu, ' if self.relu else ''}{self.activation})"
+            f"{'relu, ' if self.relu else ''}{self.activation}{', presence' if self.presence is not None else ''})"
         )
 
 
@@ -72,14 +83,16 @@ class ConvCaps(nn.Module):
         ConvCaps(8, 16, 8, 32, stride=2)                                       # the paper's
         ConvCaps(8, 16, 8, 32, activation="squash")                            # attention with squash
         ConvCaps(8, 16, 8, 32, routing="dynamic(iterations=5)")                # dynamic routing, capsule activation
+        ConvCaps(8, 16, 8, 32, routing="dynamic", votes="window", competition="overlap")
         ConvCaps(8, 32, 8, 32, routing="query_key(heads=8)", activation="capsule(compression=4)", residual=True)
 
-        ConvCaps(8, 16, 8, 32, stride=2)(capsules)      # (batch, 14, 14, 8, 16) -> (batch, 7, 7, 8, 32)
+        ConvCaps(8, 16, 8, 32, stride=2)(capsules).poses      # (batch, 14, 14, 8, 16) -> (batch, 7, 7, 8, 32)
 
-    `residual` adds the input capsules before the activation's bound: `u_l = tanh(u_(l-1) + affine(s_l))`. `dropout`
-    drops elements of the input capsules before the votes, `channel_dropout` whole channels of them; the residual is
-    added undropped. With `images_at_once` the votes of no more images are in memory at a time, and are made again for
-    the backward pass: less memory, more work.
+    Each part is a name with options, a finished part, or a callable that makes one. `residual` adds the input poses
+    before the activation's bound: `u_l = tanh(u_(l-1) + affine(s_l))`. `dropout` drops elements of the input poses
+    before the votes, `channel_dropout` whole channels of them; the residual is added undropped. With `images_at_once`
+    the votes of no more images are in memory at a time, and are made again for the backward pass: less memory, more
+    work.
     """
 
     def __init__(
@@ -93,8 +106,10 @@ class ConvCaps(nn.Module):
         stride: int = 1,
         padding: str = "same",
         bias: bool = True,
-        routing: str = "attention",
-        activation: str = "capsule",
+        votes: str | Votes | Callable[..., Votes] = "conv",
+        routing: str | Routing | Callable[..., Routing] = "attention",
+        competition: str | Competition | Callable[..., Competition] = "outputs",
+        activation: str | Activation | Callable[..., Activation] = "capsule",
         residual: bool = False,
         dropout: float = 0.0,
         channel_dropout: float = 0.0,
@@ -104,53 +119,90 @@ class ConvCaps(nn.Module):
         self.dropout = Dropout(dropout)
         self.channel_dropout = Dropout(channel_dropout)
         self.images_at_once = images_at_once
-        self.votes = ConvVotes(
-            in_caps, in_dim, out_caps, out_dim, kernel=kernel, stride=stride, padding=padding, bias=bias
-        )
-        self.routing = Routing.build(routing, in_caps, out_caps, out_dim)
+        self.votes = Votes.build(votes, in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
+        self.routing = Routing.build(routing, self.votes.inputs, out_caps, out_dim, in_dim=self.votes.patch_dim)
+        self.competition = Competition.build(competition)
         self.activation = Activation.build(activation, out_caps, out_dim)
         self.residual = residual
-        if residual and not self.votes.keeps_shape:
-            raise ArcapsError(f"a residual needs input and output of one shape, not {self.votes}: give residual=False")
+        self.check_parts()
 
-    @overload
-    def forward(self, capsules: Tensor, *, return_coefficients: Literal[False] = ...) -> Tensor: ...
+    def check_parts(self) -> None:
+        """Refuse parts that do not work together."""
+        if self.residual and not self.votes.keeps_shape:
+            shapes = self.votes.signature()
+            raise ArcapsError(f"a residual needs input and output of one shape, not {shapes}: give residual=False")
+        if self.competition.spec != "outputs" and "compete" not in self.routing.needs:
+            raise ArcapsError(
+                f"routing {self.routing} knows no competition, so {self.competition} would change nothing: "
+                "leave competition out, or give another routing, such as dynamic"
+            )
+        if self.competition.needs_overlap and self.votes.overlap(*self.votes.kernel) is None:
+            raise ArcapsError(
+                f"competition {self.competition} needs votes that come from one capsule each, and votes "
+                f"{self.votes} do not: give votes='window'"
+            )
 
-    @overload
-    def forward(self, capsules: Tensor, *, return_coefficients: Literal[True]) -> tuple[Tensor, Tensor]: ...
-
-    def forward(
-        self,
-        capsules: Float[Tensor, "batch height width inp in_dim"],
-        *,
-        return_coefficients: bool = False,
-    ) -> Float[Tensor, "batch new_height new_width out dim"] | tuple[Tensor, Tensor]:
-        """The output capsules; with `return_coefficients` also the coefficients `(..., out_caps, in_caps)`."""
-        dropped = self.dropout(capsules)
+    def forward(self, capsules: Capsules | Float[Tensor, "batch height width inp in_dim"]) -> Capsules:
+        """The output capsules `(batch, new_height, new_width, out_caps, out_dim)`, with the coefficients."""
+        capsules = as_capsules(capsules)
+        dropped = self.dropout(capsules.poses)
         if self.training and self.channel_dropout.p:
-            dropped = dropped * self.channel_dropout(torch.ones_like(capsules[:, :1, :1, :, :1]))
-        inputs = (dropped, *([capsules] if self.residual else []))
+            dropped = dropped * self.channel_dropout(torch.ones_like(capsules.poses[:, :1, :1, :, :1]))
+        inputs = (dropped, capsules.presence, capsules.poses if self.residual else None)
         if self.images_at_once is None:
-            output, coefficients = self.route(*inputs)
-        else:
-            slices = zip(*(tensor.split(self.images_at_once) for tensor in inputs), strict=True)
-            routed = [checkpoint(self.route, *part, use_reentrant=False, preserve_rng_state=False) for part in slices]
-            output, coefficients = (torch.cat(parts) for parts in zip(*routed, strict=True))
-        return (output, coefficients) if return_coefficients else output
+            return self.route(*inputs)
+        slices = zip(*self.split(inputs), strict=True)
+        parts = [checkpoint(self.route, *part, use_reentrant=False, preserve_rng_state=False) for part in slices]
+        poses, presence, coefficients = (
+            None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True)
+        )
+        assert poses is not None
+        return Capsules(poses, presence, coefficients)
 
-    def route(self, capsules: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Votes, routing and activation for capsules after dropout: the output capsules and the coefficients."""
-        patches = self.votes.patches(capsules)
-        routed, coefficients = self.routing.route(patches, self.votes.kernels, self.votes.bias)
-        return self.activation(routed, residual), coefficients
+    def split(self, inputs: tuple[Tensor | None, ...]) -> list[tuple[Tensor | None, ...]]:
+        """The tensors in slices of a few images each."""
+        assert inputs[0] is not None
+        assert self.images_at_once is not None
+        count = -(-len(inputs[0]) // self.images_at_once)
+        return [(None,) * count if one is None else one.split(self.images_at_once) for one in inputs]
+
+    def route(self, poses: Tensor, presence: Tensor | None = None, residual: Tensor | None = None) -> Capsules:
+        """Votes, routing and activation for poses after dropout."""
+        routed = self.routed(Capsules(poses, presence))
+        return Capsules(self.activation(routed.capsules, residual), routed.presence, routed.coefficients)
+
+    def routed(self, capsules: Capsules) -> Routed:
+        """Votes and routing. A routing gets only what it needs."""
+        presence = self.votes.presence(capsules)
+        if presence is None and isinstance(self.votes, ConvVotes) and self.plain:
+            patches = self.votes.patches(capsules.poses)
+            return Routed(*self.routing.route(patches, self.votes.kernels, self.votes.bias))
+        poses = self.votes.seen(capsules)
+        votes = self.votes(poses)
+        if presence is not None and "presence" not in self.routing.needs:
+            votes = votes * presence[..., None, :, None]
+        overlap = self.votes.overlap(*poses.shape[1:3]) if self.competition.needs_overlap else None
+        make: dict[str, Callable[[], Any]] = {
+            "presence": lambda: presence,
+            "inputs": lambda: self.votes.patches(poses),
+            "compete": lambda: partial(self.competition, overlap=overlap),
+        }
+        return Routed(*self.routing(votes, **{name: make[name]() for name in sorted(self.routing.needs)}))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the routing needs no more than votes, where all inputs are there."""
+        return "inputs" not in self.routing.needs and self.competition.spec == "outputs"
 
     def __repr__(self) -> str:
-        options = [str(self.routing), str(self.activation)]
+        options = [str(self.routing)]
+        options += [str(self.competition)] if self.competition.spec != "outputs" else []
+        options += [str(self.activation)]
         options += ["residual"] if self.residual else []
         options += [f"dropout {self.dropout.p:g}"] if self.dropout.p else []
         options += [f"channel dropout {self.channel_dropout.p:g}"] if self.channel_dropout.p else []
         options += [f"{self.images_at_once} images at once"] if self.images_at_once is not None else []
-        return f"{type(self).__name__}({', '.join([self.votes.extra_repr(), *options])})"
+        return f"{type(self).__name__}({', '.join([self.votes.signature(), *options])})"
 
 
 class ClassCaps(ConvCaps):
@@ -160,10 +212,12 @@ class ClassCaps(ConvCaps):
     `layout="code"`, as in the authors' published code, the elements of all output channels are dealt over the classes:
     class j's capsule is made of the elements j, j + N, j + 2 N, ... of the N channels side by side.
 
-    With `per_position` each input capsule votes by itself with a matrix of its own, as in CapsuleNet: the inputs are
+    With `votes="window"` each input capsule votes by itself with a matrix of its own, as in CapsuleNet: the inputs are
     then `height * width * in_caps`, in this order.
 
-        ClassCaps(8, 32, 10, 32, in_size=(7, 7))(capsules)      # (batch, 7, 7, 8, 32) -> (batch, 10, 32)
+        ClassCaps(8, 32, 10, 32, in_size=(7, 7))(capsules).poses      # (batch, 7, 7, 8, 32) -> (batch, 10, 32)
+
+    The other options are those of `ConvCaps`.
     """
 
     def __init__(
@@ -175,57 +229,29 @@ class ClassCaps(ConvCaps):
         *,
         in_size: tuple[int, int],
         layout: str = "text",
-        per_position: bool = False,
-        bias: bool = True,
-        routing: str = "attention",
-        activation: str = "capsule",
-        residual: bool = False,
-        dropout: float = 0.0,
-        channel_dropout: float = 0.0,
-        images_at_once: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            in_caps * prod(in_size) if per_position else in_caps,
-            in_dim,
-            out_caps,
-            out_dim,
-            kernel=1 if per_position else in_size,
-            padding="valid",
-            bias=bias,
-            routing=routing,
-            activation=activation,
-            residual=residual,
-            dropout=dropout,
-            channel_dropout=channel_dropout,
-            images_at_once=images_at_once,
-        )
+        super().__init__(in_caps, in_dim, out_caps, out_dim, kernel=in_size, padding="valid", **options)
         if layout not in ("text", "code"):
             raise ArcapsError(f"unknown layout {layout!r} of the class layer: there are text, code")
         self.layout = layout
         self.in_size = in_size
-        self.per_position = per_position
 
-    def forward(
-        self,
-        capsules: Float[Tensor, "batch height width inp in_dim"],
-        *,
-        return_coefficients: bool = False,
-    ) -> Any:
-        """The class capsules `(batch, out_caps, dim)`; with `return_coefficients` also `(batch, out_caps, inputs)`."""
-        if tuple(capsules.shape[1:3]) != self.in_size:
-            size, got = ("x".join(map(str, s)) for s in (self.in_size, capsules.shape[1:3]))
+    def forward(self, capsules: Capsules | Float[Tensor, "batch height width inp in_dim"]) -> Capsules:
+        """The class capsules `(batch, out_caps, dim)`, with the coefficients `(batch, out_caps, inputs)`."""
+        capsules = as_capsules(capsules)
+        if tuple(capsules.poses.shape[1:3]) != self.in_size:
+            size, got = ("x".join(map(str, s)) for s in (self.in_size, capsules.poses.shape[1:3]))
             raise ArcapsError(f"this class layer was made for {size} positions, got {got}: make it with in_size={got}")
-        if self.per_position:
-            capsules = rearrange(capsules, "b h w m d -> b 1 1 (h w m) d")
-        output, coefficients = super().forward(capsules, return_coefficients=True)
-        output, coefficients = output[:, 0, 0], coefficients[:, 0, 0]
+        poses, presence, coefficients = super().forward(capsules)
+        poses = poses[:, 0, 0]
         if self.layout == "code":
-            output = rearrange(output.flatten(1), "b (dim caps) -> b caps dim", caps=output.shape[1])
-        return (output, coefficients) if return_coefficients else output
-
-    def scores(self, capsules: Float[Tensor, "batch caps dim"]) -> Float[Tensor, "batch caps"]:
-        """Each class capsule's length as a part of the longest that the activation allows: in 0..1 (eq. 10)."""
-        return lengths(capsules) / self.activation.max_length
+            poses = rearrange(poses.flatten(1), "b (dim caps) -> b caps dim", caps=poses.shape[1])
+        return Capsules(
+            poses,
+            None if presence is None else presence[:, 0, 0],
+            None if coefficients is None else coefficients[:, 0, 0],
+        )
 
 
 class Decoder(nn.Module):

@@ -4,7 +4,9 @@ One string says the same thing in Python, on the command line, in a saved file a
 """
 
 import ast
+import dataclasses
 import inspect
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
@@ -33,10 +35,31 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     raise ArcapsError(f"cannot read {spec!r}: write a name, or a name with options such as 'dynamic(iterations=5)'")
 
 
+def constructor(cls: type) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class's constructor."""
+    return inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+
+
+def option_defaults(cls: type) -> dict[str, Any]:
+    """The options of a class with their defaults: the fields of its config, or its keyword-only arguments.
+
+    What a layer gives to the constructor by keyword (`from_the_layer`) is not an option.
+    """
+    config = getattr(cls, "config_class", None)
+    if config is not None:
+        return {field.name: field.default for field in dataclasses.fields(config)}
+    given: frozenset[str] = getattr(cls, "from_the_layer", frozenset())
+    parameters = constructor(cls).values()
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in given
+    }
+
+
 def option_names(cls: type) -> list[str]:
-    """The options of a class: the keyword-only arguments of its constructor."""
-    parameters = inspect.signature(cls).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    """The names of the options of a class."""
+    return list(option_defaults(cls))
 
 
 def check_options(kind: str, name: str, cls: type, options: dict[str, Any]) -> None:
@@ -58,20 +81,49 @@ class Named:
         class MeanRouting(Routing, name="mean"): ...
         Routing.build("mean", in_caps, out_caps, out_dim)
 
-    Options are the keyword-only arguments of the constructor.
+    Options are the keyword-only arguments of the constructor. The options that an object was made with are kept, and
+    make its `spec` and its `repr`.
     """
 
     kind: ClassVar[str]
     name: ClassVar[str]
     known: ClassVar[dict[str, type[Any]]]
+    from_the_layer: ClassVar[frozenset[str]] = frozenset()
+    """Keyword arguments that the family's user gives to a constructor that takes them; nobody writes them in a spec."""
+    options: dict[str, Any]
+    """The options that this object was made with."""
 
     def __init_subclass__(cls, *, kind: str | None = None, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if kind is not None:
             cls.kind, cls.known = kind, {}
+            if "__repr__" not in cls.__dict__:  # before that of nn.Module
+                cls.__repr__ = Named.__repr__  # type: ignore[method-assign]
         if name is not None:
+            taken = cls.known.get(name)
+            if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ArcapsError(
+                    f"the {cls.kind} name {name!r} is taken by {taken.__module__}.{taken.__qualname__}: "
+                    f"give {cls.__qualname__} another name"
+                )
             cls.name = name
             cls.known[name] = cls
+
+    def __new__(cls, *_: Any, **keywords: Any) -> Any:
+        self = super().__new__(cls)
+        self.__dict__["options"] = {name: value for name, value in keywords.items() if name in option_defaults(cls)}
+        return self
+
+    @property
+    def spec(self) -> str:
+        """The string that asks for this object again: its name, and the options that are not the default."""
+        defaults = option_defaults(type(self))
+        changed = [f"{name}={value!r}" for name, value in self.options.items() if value != defaults[name]]
+        name = getattr(self, "name", type(self).__name__)
+        return f"{name}({', '.join(changed)})" if changed else name
+
+    def __repr__(self) -> str:
+        return self.spec
 
     @classmethod
     def find(cls: type[N], name: str) -> type[N]:
@@ -81,9 +133,27 @@ class Named:
         return cls.known[name]
 
     @classmethod
-    def build(cls: type[N], spec: str, *args: Any) -> N:
-        """Make the object that `spec` asks for, from the positional `args` that the whole family takes."""
-        name, options = parse_spec(spec)
-        chosen = cls.find(name)
-        check_options(cls.kind, name, chosen, options)
-        return chosen(*args, **options)
+    def build(cls: type[N], spec: "str | N | Callable[..., N]", *args: Any, **given: Any) -> N:
+        """Make the object that `spec` asks for, from the positional `args` that the whole family takes.
+
+        `spec` is a name with options, a finished object, or a factory: a callable that takes `args`, such as a class
+        or a `functools.partial`. Of the keyword arguments `given`, a class gets those that its constructor takes.
+        """
+        if isinstance(spec, cls):
+            return spec
+        if isinstance(spec, str):
+            name, options = parse_spec(spec)
+            chosen = cls.find(name)
+            check_options(cls.kind, name, chosen, options)
+            return chosen(*args, **options, **cls.accepted(chosen, given))
+        if not callable(spec):
+            raise ArcapsError(f"{spec!r} is no {cls.kind}: give a name, a {cls.__name__} or a callable that makes one")
+        made = spec(*args, **(cls.accepted(spec, given) if isinstance(spec, type) else {}))
+        if not isinstance(made, cls):
+            raise ArcapsError(f"{spec!r} made {type(made).__name__}: a {cls.kind} must be a {cls.__name__}")
+        return made
+
+    @staticmethod
+    def accepted(made: type, given: dict[str, Any]) -> dict[str, Any]:
+        """Those of the keyword arguments that the constructor of a class takes."""
+        return {name: value for name, value in given.items() if name in constructor(made)}

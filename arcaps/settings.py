@@ -23,6 +23,8 @@ Optimiser = Literal["rmsprop", "adamw", "sgd"]
 Schedule = Literal["inverse", "one_cycle", "cosine", "constant"]
 Border = Literal["zeros", "border", "reflection"]
 Fit = Literal["pad", "scale"]
+MANY = 1_000_000
+"""More than any size of a network."""
 
 
 def within(least: int | float, most: int | float, default: Any = MISSING) -> Any:
@@ -176,20 +178,144 @@ class Recipe(Settings):
         return {**values, **vars(self.augmentation), **self.options}
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Settings):
+    """What every classifier is told by its data."""
+
+    image_size: tuple[int, int] = within(1, MANY, (28, 28))
+    """Height and width of the images, such as 32 32."""
+    channels: int = within(1, MANY, 1)
+    """Channels of the images: 1 grey, 3 colour."""
+    classes: int = within(1, MANY, 10)
+    """Number of classes."""
+
+    def as_options(self) -> dict[str, Any]:
+        """The fields by name, as the constructor takes them."""
+        return {known.name: getattr(self, known.name) for known in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ARCapsNetConfig(ModelConfig):
+    """Settings of ar_capsnet; the defaults are the paper's MNIST network."""
+
+    layers: int = within(0, MANY, 1)
+    """Conv caps layers between the primary and the class layer."""
+    dim: int = within(1, MANY, 32)
+    """Dimension of the capsules of the conv caps layers and the class layer."""
+    caps: int = within(1, MANY, 8)
+    """Capsule channels of the primary layer and the conv caps layers."""
+    primary_dim: int = within(1, MANY, 16)
+    """Dimension of the primary capsules."""
+    strides: tuple[int, ...] | None = None
+    """Stride of each conv caps layer, such as 2 2 1; by default 2 for the first, 1 for the others."""
+    residual: bool = True
+    """Add a conv caps layer's input to its output, from the second layer on, unless it strides."""
+    votes: str = "conv"
+    """Votes of every capsule layer, by name: conv, window."""
+    routing: str = "attention"
+    """Routing of every capsule layer, by name, with options: attention, "dynamic(iterations=5)"."""
+    competition: str = "outputs"
+    """Among whom an input divides itself, for routings that know it: outputs, overlap, image, "outputs(leak=True)"."""
+    activation: str = "capsule"
+    """Activation of every capsule layer, by name, with options: squash, "capsule(compression=4)"."""
+    class_votes: str | None = None
+    """Votes of the class layer, where they are not those of the other layers."""
+    class_routing: str | None = None
+    """Routing of the class layer, where it is not that of the other layers."""
+    class_activation: str | None = None
+    """Activation of the class layer, where it is not that of the other layers, such as "capsule(across=True)"."""
+    layout: Literal["text", "code"] = "text"
+    """How output channels become class capsules: one channel a class, as in the paper's text, or as in the authors'
+    code, where the elements of all channels are dealt over the classes."""
+    presence: bool = False
+    """Give each primary capsule a presence of its own, by a second convolution."""
+    dropout: float = within(0, 1, 0.5)
+    """Part of the elements of the input capsules of every routing layer that is dropped in training."""
+    channel_dropout: float = within(0, 1, 0.0)
+    """Part of the channels of the class layer's input capsules that is dropped in training."""
+    batch_norm_momentum: float = within(0, 1, 0.01)
+    """How fast BatchNorm's running statistics follow; the paper's framework has 0.01."""
+    stem_channels: int = within(1, MANY, 64)
+    """Channels of the convolutions before the capsules."""
+    score: str = "length"
+    """What the score of a class is read from, by name: length, presence, linear."""
+    loss: str = "margin"
+    """Loss of the scores, by name, with options: margin, "spread(low=0.2, high=0.9)", cross_entropy."""
+    decoder: bool = True
+    """Reconstruct the image from the class capsule."""
+    images_at_once: int | None = within(1, MANY, None)
+    """Keep the votes of no more images in memory at a time, and make them again for the backward pass."""
+
+    def __post_init__(self) -> None:
+        if self.strides is None and isinstance(self.layers, int):
+            object.__setattr__(self, "strides", (2, *[1] * (self.layers - 1))[: self.layers])
+        super().__post_init__()
+        assert self.strides is not None
+        if len(self.strides) != self.layers or any(stride not in (1, 2) for stride in self.strides):
+            raise ArcapsError(
+                f"strides {self.strides} do not fit {self.layers} conv caps layers: give one stride, 1 or 2, per layer"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapsuleNetConfig(ModelConfig):
+    """Settings of capsule_net."""
+
+    dim: int = within(1, MANY, 16)
+    """Dimension of the class capsules."""
+    caps: int = within(1, MANY, 32)
+    """Channels of the primary capsules."""
+    primary_dim: int = within(1, MANY, 8)
+    """Dimension of the primary capsules."""
+    iterations: int = within(1, MANY, 3)
+    """Iterations of dynamic routing."""
+    stem_channels: int = within(1, MANY, 256)
+    """Channels of the convolution before the capsules."""
+    routing: str | None = None
+    """Routing of the class layer, by name, with options; by default dynamic with these iterations."""
+    competition: str = "outputs"
+    """Among whom an input divides itself: "outputs(leak=True)" is leaky routing."""
+    loss: str = "margin"
+    """Loss of the scores, by name, with options: margin, "spread(low=0.2, high=0.9)"."""
+    decoder: bool = True
+    """Reconstruct the image from the class capsule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvNetConfig(ModelConfig):
+    """Settings of conv_net."""
+
+    dropout: float = within(0, 1, 0.5)
+    """Part of the features before the last dense layer that is dropped in training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrongConvNetConfig(ModelConfig):
+    """Settings of strong_conv_net."""
+
+    widths: tuple[int, int, int, int] = within(1, MANY, (64, 128, 256, 384))
+    """Channels of the stem and the three stages."""
+    dropout: float = within(0, 1, 0.2)
+    """Part of the features before the dense layer that is dropped in training."""
+
+
 def field_types(cls: type[Any]) -> dict[str, Any]:
     """The type of each field, by name."""
     return {known.name: known.type for known in fields(cls)}
 
 
 def field_docs(cls: type[Any]) -> dict[str, str]:
-    """The docstring of each field, by name: the string below it in the source."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    """The docstring of each field, by name: the string below it in the source. Those of base classes come first."""
     found = {}
-    for before, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
-            assert isinstance(after.value, ast.Constant)
-            found[before.target.id] = " ".join(str(after.value.value).split())
+    for one in reversed(cls.__mro__):
+        if "__dataclass_fields__" not in vars(one):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for before, after in zip(body.body, body.body[1:], strict=False):
+            named = isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name)
+            if named and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                found[before.target.id] = " ".join(str(after.value.value).split())  # type: ignore[attr-defined]
     return found
 
 

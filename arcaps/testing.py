@@ -2,7 +2,7 @@
 
 Each takes a layer and an input for it, in float32 or float64, and raises AssertionError with the figure that is
 wrong. An input is capsules `(batch, height, width, caps, dim)`, votes `(..., out_caps, in_caps, dim)` or images
-`(batch, channels, height, width)`; an output is a tensor, or a tuple of them with the capsules first.
+`(batch, channels, height, width)`; an output is `Capsules`, a tensor, or a tuple of them with the capsules first.
 
     from arcaps import testing
     testing.assert_shift_equivariant(layer, capsules, stride=2)
@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
+from arcaps.capsules import Capsules, Routed
+from arcaps.compat import tensors_in
+from arcaps.errors import ArcapsError
 from arcaps.functional import lengths
 from arcaps.routing import Routing
 
@@ -48,9 +50,17 @@ def capsules_of(output: Any) -> Tensor:
     return found
 
 
+def coefficients_of(output: Any) -> Tensor:
+    """The coefficients of what a layer or a routing answers."""
+    found = output.coefficients if isinstance(output, Capsules) else output[1]
+    assert isinstance(found, Tensor), "there are no coefficients"
+    return found
+
+
 def relative_error(found: Tensor, expected: Tensor) -> float:
     """The largest difference, as a part of the largest expected value."""
     assert found.shape == expected.shape, f"shapes differ: {tuple(found.shape)} and {tuple(expected.shape)}"
+    found, expected = found.detach(), expected.detach()
     scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
     return float((found - expected).abs().max() / scale)
 
@@ -111,23 +121,75 @@ def assert_one_pixel(layer: Layer, inputs: Float[Tensor, "..."], *, kernel: int,
 def assert_coefficients_sum_to_one(layer: Layer, inputs: Float[Tensor, "..."], *, over: str) -> None:
     """Routing coefficients `(..., out_caps, in_caps)` are positive and sum to 1 over the "inputs" or the "outputs".
 
-    The layer answers `(capsules, coefficients)`: a routing does, a capsule layer with `return_coefficients=True`.
+    The layer answers `Capsules`, `Routed`, or a pair (capsules, coefficients).
     """
     axis = {"inputs": -1, "outputs": -2}[over]
-    options = {} if isinstance(layer, Routing) else {"return_coefficients": True}
     with torch.no_grad(), evaluating(layer):
-        _, coefficients = layer(inputs, **options)
+        coefficients = coefficients_of(layer(inputs))
     assert (coefficients >= 0).all(), f"a coefficient is negative: {coefficients.min():.3g}"
     error = float((coefficients.sum(axis) - 1).abs().max())
     assert error <= TOLERANCE[inputs.dtype], f"the coefficients' sum over the {over} is off 1 by {error:.2g}"
 
 
+def assert_absent_inputs_are_ignored(
+    routing: Routing,
+    votes: Float[Tensor, "batch out inp dim"],
+    inputs: Float[Tensor, "batch inp in_dim"] | None = None,
+) -> None:
+    """The law of presence: an input with presence 0 is as if it were not there.
+
+    Checked: the votes of an absent input change nothing, and its coefficients are 0; presence 1 everywhere is as if
+    none were given; with all inputs absent the capsules and the coefficients are 0. Gradients are finite throughout.
+    Give votes of two inputs or more; and the inputs themselves, where the routing needs them.
+    """
+    if "presence" not in routing.needs:
+        raise ArcapsError(f"routing {routing} does not need presence: the layer multiplies its votes by it")
+    tolerance = TOLERANCE[votes.dtype]
+    everywhere = torch.ones_like(votes[:, 0, :, 0])
+    some = everywhere * (torch.arange(votes.shape[2]) % 2 == 1)
+
+    def routed(votes: Tensor, presence: Tensor | None) -> Routed:
+        needed: dict[str, Any] = {"presence": presence}
+        if "inputs" in routing.needs:
+            assert inputs is not None, f"routing {routing} needs inputs: give inputs="
+            needed["inputs"] = inputs
+        return Routed(*routing(votes, **needed))
+
+    with evaluating(routing):
+        for what, one, other in (
+            ("presence 1 everywhere", routed(votes, everywhere), routed(votes, None)),
+            (
+                "the votes of absent inputs",
+                routed(votes, some),
+                routed(torch.where(some[:, None, :, None] > 0, votes, 3 * votes + 1), some),
+            ),
+        ):
+            for name, found, expected in zip(Routed._fields, one, other, strict=True):
+                if found is not None and expected is not None:
+                    error = relative_error(found, expected)
+                    assert error <= tolerance, f"{what} changes the {name} by {error:.2g}"
+        coefficients = routed(votes, some).coefficients.detach()
+        largest = float((coefficients * (some == 0).unsqueeze(-2)).abs().max())
+        assert largest <= tolerance, f"an absent input has the coefficient {largest:.2g}"
+        nothing = routed(votes, torch.zeros_like(everywhere))
+        for name, found in (("capsule", nothing.capsules), ("coefficient", nothing.coefficients)):
+            largest = float(found.detach().abs().max())
+            assert largest <= tolerance, f"with all inputs absent a {name} is {largest:.2g}, not 0"
+        for presence in (everywhere, some, torch.zeros_like(everywhere)):
+            leaves = [votes.detach().requires_grad_(), presence.clone().requires_grad_()]
+            parts = [tensor.sum() for tensor in routed(leaves[0], leaves[1]) if tensor is not None]
+            value = torch.stack(parts).sum()
+            gradients = torch.autograd.grad(value, [*leaves, *routing.parameters()], allow_unused=True)
+            finite = all(gradient is None or bool(gradient.isfinite().all()) for gradient in gradients)
+            assert finite, f"a gradient is not finite with presence {presence[0].tolist()}"
+
+
 def assert_batch_independent(layer: Layer, inputs: Float[Tensor, "batch ..."]) -> None:
     """In evaluation mode one example's output does not depend on the others in its batch."""
     with torch.no_grad(), evaluating(layer):
-        together = [leaf for leaf in tree_leaves(layer(inputs)) if isinstance(leaf, Tensor)]
+        together = list(tensors_in(layer(inputs)))
         for index in range(len(inputs)):
-            alone = [leaf for leaf in tree_leaves(layer(inputs[index : index + 1])) if isinstance(leaf, Tensor)]
+            alone = list(tensors_in(layer(inputs[index : index + 1])))
             for one, all_of_them in zip(alone, together, strict=True):
                 error = relative_error(one, all_of_them[index : index + 1])
                 assert error <= TOLERANCE[inputs.dtype], (

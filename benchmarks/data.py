@@ -39,7 +39,7 @@ def main() -> None:
 
     def step() -> None:
         optimiser.zero_grad()
-        sum(model.losses(model(images, labels), images, labels).values(), torch.zeros(())).backward()
+        sum(model.loss(Batch(images, labels, len(labels))).values(), torch.zeros(())).backward()
         optimiser.step()
 
     step_ms = median_ms(step, 10)

@@ -106,6 +106,7 @@ def test_as_dict_is_plain() -> None:
 
 REAL_STEP = """
 import torch, arcaps
+from arcaps.data import Batch
 
 def measured(field):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(field))
@@ -115,7 +116,7 @@ def train(model, batch):
     images, labels = torch.rand(batch, 1, *model.image_size), torch.zeros(batch, dtype=torch.long)
     for _ in range(2):
         optimiser.zero_grad()
-        sum(model.losses(model(images, labels), images, labels).values()).backward()
+        sum(model.loss(Batch(images, labels, len(labels))).values()).backward()
         optimiser.step()
 
 torch.set_num_threads(1)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from arcaps import ArcapsError
-from arcaps.dropout import Dropout, random_bytes
+from arcaps.dropout import Dropout
+from arcaps.kernels import random_bytes
 
 
 def test_bytes_are_uniform() -> None:

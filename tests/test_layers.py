@@ -49,7 +49,7 @@ def test_conv_caps_shapes_batches_and_gradients(
     layer = layer.to(dtype)
     capsules = capsules_like(layer, *size)
     height, width = (-(-side // stride) for side in size)
-    assert layer(capsules).shape == (3, height, width, out_caps, out_dim)
+    assert layer(capsules).poses.shape == (3, height, width, out_caps, out_dim)
     testing.assert_batch_independent(layer, capsules)
     testing.assert_finite_gradients(layer, capsules)
     testing.assert_finite_gradients(layer, torch.zeros_like(capsules))
@@ -91,17 +91,14 @@ def test_the_network_up_to_its_last_conv_caps_shifts_with_its_input() -> None:
 @every_dtype
 @every_routing
 @every_activation
-@pytest.mark.parametrize("per_position", [False, True])
-def test_class_caps(dtype: torch.dtype, routing: str, activation: str, per_position: bool) -> None:
-    layer = ClassCaps(2, 3, 5, 4, in_size=(3, 4), per_position=per_position, routing=routing, activation=activation).to(
-        dtype
-    )
+@pytest.mark.parametrize("votes", ["conv", "window"])
+def test_class_caps(dtype: torch.dtype, routing: str, activation: str, votes: str) -> None:
+    layer = ClassCaps(2, 3, 5, 4, in_size=(3, 4), votes=votes, routing=routing, activation=activation).to(dtype)
     capsules = torch.randn(3, 3, 4, 2, 3, dtype=dtype)
-    output, coefficients = layer(capsules, return_coefficients=True)
+    output, _, coefficients = layer(capsules)
     assert output.shape == (3, 5, 4)
-    assert coefficients.shape == (3, 5, 24 if per_position else 2)
-    scores = layer.scores(output)
-    assert ((scores >= 0) & (scores <= 1)).all()
+    assert coefficients.shape == (3, 5, 24 if votes == "window" else 2)
+    assert layer.activation.max_length is None or output.norm(dim=-1).max() <= layer.activation.max_length
     testing.assert_batch_independent(layer, capsules)
     testing.assert_finite_gradients(layer, torch.zeros_like(capsules))
 
@@ -138,7 +135,7 @@ def test_an_output_channel_depends_on_its_own_parameters_only(
 ) -> None:
     options = {"routing": routing, "activation": activation}
     conv = ConvCaps(2, 3, 5, 4, **options).to(dtype)  # type: ignore[arg-type]
-    classes = ClassCaps(2, 3, 5, 4, in_size=(3, 3), **options).to(dtype)  # type: ignore[arg-type]
+    classes = ClassCaps(2, 3, 5, 4, in_size=(3, 3), **options).to(dtype)
     capsules = torch.randn(2, 3, 3, 2, 3, dtype=dtype)
     testing.assert_own_parameters(conv, capsules)
     testing.assert_own_parameters(classes, capsules)
@@ -154,10 +151,10 @@ def test_dynamic_routing_ties_the_output_channels_together() -> None:
 def test_a_routing_works_on_any_leading_axes(lead: list[int], routing: str) -> None:
     layer = Routing.build(routing, 3, 2, 4).double()
     votes = torch.randn(*lead, 2, 3, 4, dtype=torch.float64)
-    capsules, coefficients = layer(votes)
+    capsules, coefficients, _ = layer(votes)
     assert capsules.shape == (*lead, 2, 4)
     assert coefficients.shape == (*lead, 2, 3)
-    flat, _ = layer(votes.reshape(-1, 2, 3, 4))
+    flat, *_ = layer(votes.reshape(-1, 2, 3, 4))
     torch.testing.assert_close(capsules.reshape(-1, 2, 4), flat, rtol=1e-10, atol=1e-10)
     testing.assert_finite_gradients(layer, torch.zeros_like(votes))
 
@@ -165,7 +162,7 @@ def test_a_routing_works_on_any_leading_axes(lead: list[int], routing: str) -> N
 def test_equal_votes_are_their_own_mixture() -> None:
     vote = torch.randn(5, 2, 1, 8)
     for routing in ("attention", "query_key"):
-        capsules, _ = Routing.build(routing, 3, 2, 8)(vote.expand(5, 2, 3, 8))
+        capsules, *_ = Routing.build(routing, 3, 2, 8)(vote.expand(5, 2, 3, 8))
         torch.testing.assert_close(capsules, vote[:, :, 0])
 
 
@@ -176,14 +173,14 @@ def test_each_capsule_channel_of_the_primary_layer_is_a_convolution_of_its_own()
         own = slice(5 * n, 5 * n + 5)
         maps = nn.functional.conv2d(features, layer.conv.weight[own], layer.conv.bias[own], stride=2, padding=1)  # type: ignore[index]
         expected = layer.activation(maps.relu().permute(0, 2, 3, 1).unsqueeze(3))
-        torch.testing.assert_close(layer(features)[:, :, :, n], expected[:, :, :, 0], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(layer(features).poses[:, :, :, n], expected[:, :, :, 0], rtol=1e-10, atol=1e-10)
 
 
 def test_dropout_falls_on_the_votes_and_not_on_the_residual() -> None:
     layer = ConvCaps(2, 4, 2, 4, activation="squash", residual=True, dropout=0.999999)
     capsules = torch.randn(1, 3, 3, 2, 4)
-    torch.testing.assert_close(layer.train()(capsules), layer.activation(capsules))
-    assert not torch.allclose(layer.eval()(capsules), layer.activation(capsules))
+    torch.testing.assert_close(layer.train()(capsules).poses, layer.activation(capsules))
+    assert not torch.allclose(layer.eval()(capsules).poses, layer.activation(capsules))
 
 
 def test_a_class_layer_can_have_a_residual_where_the_shapes_allow_it() -> None:
@@ -191,7 +188,7 @@ def test_a_class_layer_can_have_a_residual_where_the_shapes_allow_it() -> None:
     capsules = torch.randn(2, 1, 1, 3, 4)
     plain = ClassCaps(3, 4, 3, 4, in_size=(1, 1))
     plain.load_state_dict(layer.state_dict())
-    torch.testing.assert_close(layer(capsules).atanh(), plain(capsules).atanh() + capsules[:, 0, 0])
+    torch.testing.assert_close(layer(capsules).poses.atanh(), plain(capsules).poses.atanh() + capsules[:, 0, 0])
 
 
 def test_decoder_fills_the_image() -> None:
@@ -207,11 +204,11 @@ def test_decoder_fills_the_image() -> None:
         (ConvCaps(8, 16, 8, 32, stride=2), "ConvCaps(8x16 -> 8x32, 3x3/2, attention, capsule)"),
         (
             ConvCaps(8, 32, 8, 32, kernel=5, routing="dynamic", activation="squash", residual=True, dropout=0.5),
-            "ConvCaps(8x32 -> 8x32, 5x5/1, dynamic(iterations=3), squash, residual, dropout 0.5)",
+            "ConvCaps(8x32 -> 8x32, 5x5/1, dynamic, squash, residual, dropout 0.5)",
         ),
         (
             ClassCaps(8, 32, 10, 32, in_size=(7, 9), routing="query_key", activation="capsule(compression=4)"),
-            "ClassCaps(8x32 -> 10x32, 7x9/1, query_key(heads=4), capsule(compression=4))",
+            "ClassCaps(8x32 -> 10x32, 7x9/1, query_key, capsule(compression=4))",
         ),
         (PrimaryCaps(64, 8, 16), "PrimaryCaps(64 -> 8x16, 3x3/2, relu, capsule)"),
         (

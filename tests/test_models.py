@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from arcaps import ArcapsError, ARCapsNet, Classifier, create_model, testing
+from arcaps.data import Batch
 
 NAMES = sorted(Classifier.known)
 SIZES = [(28, 28, 1), (32, 32, 3), (40, 40, 1), (17, 23, 2), (64, 48, 3), (8, 8, 1)]
@@ -25,15 +26,14 @@ def check(model: Classifier, batch: int) -> None:
     """Forward, loss and gradients: right shapes, finite values."""
     images = torch.rand(batch, model.channels, *model.image_size)
     labels = torch.randint(model.classes, (batch,))
-    output = model(images, labels, return_coefficients=True)
+    output = model(images, labels)
     assert output.scores.shape == (batch, model.classes)
     assert ((output.scores >= 0) & (output.scores <= 1)).all()
-    assert output.coefficients is not None
     if output.capsules is not None:
         assert output.capsules.shape[:2] == (batch, model.classes)
         assert output.reconstruction is not None
         assert output.reconstruction.shape == images.shape
-    losses = model.losses(output, images, labels)
+    losses = model.losses(output, Batch(images, labels, batch))
     sum(losses.values(), torch.zeros(())).backward()
     for parameter in model.parameters():
         assert parameter.grad is not None
@@ -165,23 +165,23 @@ def test_losses_are_those_of_the_paper() -> None:
     model = ARCapsNet(image_size=12, **SMALL["ar_capsnet"])
     images, labels = torch.rand(4, 1, 12, 12), torch.tensor([1, 2, 3, 4])
     output = model(images, labels)
-    losses = model.losses(output, images, labels)
+    batch = Batch(images, labels, 4)
+    losses = model.losses(output, batch)
     assert set(losses) == {"margin", "reconstruction"}
     torch.testing.assert_close(losses["reconstruction"], 0.3 * (output.reconstruction - images).square().mean())
-    assert set(ARCapsNet(decoder=False).losses(output._replace(reconstruction=None), images, labels)) == {"margin"}
+    assert set(ARCapsNet(decoder=False).losses(output._replace(reconstruction=None), batch)) == {"margin"}
 
 
-def test_coefficients_of_every_routing_layer_come_on_request() -> None:
+def test_coefficients_of_every_routing_layer_come_by_name() -> None:
     model = ARCapsNet(image_size=(16, 20), layers=2, classes=3, **SMALL["ar_capsnet"])
     images = torch.rand(2, 1, 16, 20)
-    assert model(images).coefficients is None
-    coefficients = model(images, return_coefficients=True).coefficients
+    coefficients = model(images).coefficients
     assert {name: tuple(c.shape) for name, c in coefficients.items()} == {
         "conv_caps.0": (2, 4, 5, 2, 2),
         "conv_caps.1": (2, 4, 5, 2, 2),
         "class_caps": (2, 3, 2),
     }
-    cnn = create_model("strong_conv_net")(torch.rand(1, 1, 28, 28), return_coefficients=True)
+    cnn = create_model("strong_conv_net")(torch.rand(1, 1, 28, 28))
     assert cnn.coefficients == {}
     assert cnn.capsules is None
     assert cnn.reconstruction is None

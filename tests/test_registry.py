@@ -36,7 +36,10 @@ def test_names_and_options_get_suggestions() -> None:
         ConvCaps(2, 2, 2, 2, routing="atention")
     with pytest.raises(ArcapsError, match="activation 'squash' has no option 'compression': it takes none"):
         ConvCaps(2, 2, 2, 2, activation="squash(compression=2)")
-    with pytest.raises(ArcapsError, match="unknown activation 'attention': there are capsule, squash, squash_variant"):
+    with pytest.raises(
+        ArcapsError,
+        match="unknown activation 'attention': there are capsule, identity, layer_norm, squash",
+    ):
         ConvCaps(2, 2, 2, 2, activation="attention")
 
 

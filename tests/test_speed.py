@@ -10,6 +10,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from arcaps import Classifier, ConvCaps, create_model, info, keep_freed_memory
+from arcaps.data import Batch
 
 BATCH, POSITIONS, PATCH = 5, 5 * 7 * 7, 9 * 16
 VOTES = POSITIONS * 8 * 8 * 32
@@ -26,7 +27,7 @@ def events(model: Classifier, *, training: bool, batch: int = BATCH) -> list[Fun
 
     def act() -> None:
         if training:
-            sum(model.losses(model(images, labels), images, labels).values(), torch.zeros(())).backward()
+            sum(model.loss(Batch(images, labels, batch)).values(), torch.zeros(())).backward()
         else:
             with torch.inference_mode():
                 model(images)
@@ -113,7 +114,7 @@ def test_the_few_rows_of_the_class_layer_come_first_in_its_product(step: list[Fu
 def test_capsules_lie_channel_by_channel(model: Classifier) -> None:
     capsules = torch.rand(BATCH, 14, 14, 8, 16)
     for layer in model.get_submodule("conv_caps").children():
-        assert layer(capsules).permute(3, 0, 1, 2, 4).is_contiguous()
+        assert layer(capsules).poses.permute(3, 0, 1, 2, 4).is_contiguous()
 
 
 def test_the_stem_writes_over_what_it_rectifies(step: list[FunctionEvent]) -> None:
@@ -181,7 +182,7 @@ def test_routing_a_few_images_at_once_changes_nothing_but_memory() -> None:
     results = []
     for layer in (whole, sliced):
         torch.manual_seed(0)
-        output, coefficients = layer(capsules, return_coefficients=True)
+        output, _, coefficients = layer(capsules)
         direction = torch.arange(output.numel(), dtype=torch.float64).view(output.shape)
         gradients = torch.autograd.grad(output, [capsules, *layer.parameters()], direction)
         results.append([output, coefficients, *gradients])

@@ -4,38 +4,41 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arcaps import ClassCaps, ConvCaps, PrimaryCaps, testing
+from arcaps import Capsules, ClassCaps, ConvCaps, PrimaryCaps, testing
+from arcaps.capsules import as_capsules
 
 
 class WrongReshape(PrimaryCaps):
     """Cuts the feature maps into capsules across pixels."""
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor) -> Capsules:
         maps = self.conv(features)
-        return maps.reshape(len(maps), *maps.shape[2:], self.caps, self.dim)
+        return Capsules(maps.reshape(len(maps), *maps.shape[2:], self.caps, self.dim))
 
 
 class MixedChannels(ClassCaps):
     """Reads (D, N) as (N, D)."""
 
-    def forward(self, capsules: Tensor, *, return_coefficients: bool = False) -> Tensor:  # type: ignore[override]
-        output = super().forward(capsules)
-        return output.mT.reshape(output.shape)
+    def forward(self, capsules: Capsules | Tensor) -> Capsules:
+        output = super().forward(capsules).poses
+        return Capsules(output.mT.reshape(output.shape))
 
 
 class MixedBatch(ConvCaps):
     """Normalises over the batch, in evaluation too."""
 
-    def forward(self, capsules: Tensor, *, return_coefficients: bool = False) -> Tensor:  # type: ignore[override]
-        return super().forward(capsules - capsules.mean(0))
+    def forward(self, capsules: Capsules | Tensor) -> Capsules:
+        poses = as_capsules(capsules).poses
+        return super().forward(poses - poses.mean(0))
 
 
 class BorderEverywhere(ConvCaps):
     """Adds to each capsule a value that depends on its place."""
 
-    def forward(self, capsules: Tensor, *, return_coefficients: bool = False) -> Tensor:  # type: ignore[override]
-        output = super().forward(capsules)
-        return output + torch.arange(output.shape[1]).view(-1, 1, 1, 1) + torch.arange(output.shape[2]).view(-1, 1, 1)
+    def forward(self, capsules: Capsules | Tensor) -> Capsules:
+        poses = super().forward(capsules).poses
+        rows, columns = (torch.arange(size) for size in poses.shape[1:3])
+        return Capsules(poses + rows.view(-1, 1, 1, 1) + columns.view(-1, 1, 1))
 
 
 class DividingSquash(nn.Module):
@@ -49,9 +52,10 @@ class DividingSquash(nn.Module):
 class WrongAxis(ConvCaps):
     """Softmax over the outputs, where attention sums over the inputs."""
 
-    def forward(self, capsules: Tensor, *, return_coefficients: bool = False) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        output, coefficients = super().forward(capsules, return_coefficients=True)
-        return output, coefficients.log().softmax(-2)
+    def forward(self, capsules: Capsules | Tensor) -> Capsules:
+        output = super().forward(capsules)
+        assert output.coefficients is not None
+        return output._replace(coefficients=output.coefficients.log().softmax(-2))
 
 
 def test_a_capsule_cut_across_pixels_is_caught() -> None:

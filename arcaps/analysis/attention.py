@@ -13,11 +13,13 @@ from torch import Tensor
 from arcaps.analysis.base import batches, choose_images, eval_mode, of_class, plain, require_capsules
 from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings, Subject
 from arcaps.analysis.section import Block, Picture, Section, Table, Text, code, number
+from arcaps.capsules import as_capsules
 from arcaps.data import Dataset
 from arcaps.layers import ClassCaps, ConvCaps
 from arcaps.models import Classifier
 from arcaps.models.capsules import CapsuleClassifier
 from arcaps.progress import track
+from arcaps.votes import WindowVotes
 
 Over = Literal["inputs", "outputs"]
 
@@ -50,7 +52,7 @@ def as_maps(
     """The coefficients with the positions of the layer; a class layer that sees the whole image at once has one."""
     if not isinstance(layer, ClassCaps):
         return coefficients
-    if layer.per_position:
+    if isinstance(layer.votes, WindowVotes):
         height, width = layer.in_size
         return rearrange(coefficients, "b out (h w m) -> b h w out m", h=height, w=width)
     return rearrange(coefficients, "b out inp -> b 1 1 out inp")
@@ -152,8 +154,7 @@ def attention(
     layers = dict(capsule_net.routing_layers())
     with eval_mode(model):
         for images, labels in batches(model, chosen, batch_size, "attention: coefficients"):
-            found = model(images, return_coefficients=True).coefficients
-            assert found is not None
+            found = model(images).coefficients
             for name, layer in layers.items():
                 over.setdefault(name, divided_over(found[name]))
                 maps = as_maps(found[name], layer)
@@ -204,10 +205,11 @@ def without_channel(
 ) -> tuple[float, Float[Tensor, " classes"]]:
     """Accuracy, and mean length of the true class's capsule by class, with an input channel of a layer set to zero."""
 
-    def set_to_zero(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        capsules = inputs[0].clone()
-        capsules[..., channel, :] = 0
-        return (capsules, *inputs[1:])
+    def set_to_zero(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        capsules = as_capsules(inputs[0])
+        poses = capsules.poses.clone()
+        poses[..., channel, :] = 0
+        return (capsules._replace(poses=poses), *inputs[1:])
 
     classes = len(dataset.class_names)
     total, right = torch.zeros(classes, dtype=torch.float64), 0

@@ -2,10 +2,9 @@
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from arcaps.models import Classifier
-from arcaps.models.capsules import CapsuleClassifier
 
 
 def layer_features(
@@ -16,30 +15,7 @@ def layer_features(
     Maps are (batch, channels, height, width), capsules (batch, height, width, caps, dim), class capsules (batch,
     classes, dim), the features of a dense layer (batch, features).
     """
-    if isinstance(model, CapsuleClassifier):
-        watched = {"stem": model.stem, "primary": model.primary, **dict(model.routing_layers())}
-    else:
-        stages = model.get_submodule("features")
-        watched = {f"features.{name}": stage for name, stage in stages.named_children()}
-    seen: dict[str, Tensor] = {}
-    handles = [
-        module.register_forward_hook(lambda _, __, output, name=name: seen.update({name: first_of(output)}))
-        for name, module in watched.items()
-    ]
-    if not isinstance(model, CapsuleClassifier):
-        last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
-        handles.append(last.register_forward_pre_hook(lambda _, inputs: seen.update({"head": inputs[0]})))
-    try:
-        model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen
-
-
-def first_of(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """The capsules of a layer's output."""
-    return output[0] if isinstance(output, tuple) else output
+    return model.features(images)
 
 
 def pool(maps: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"] | None:

@@ -139,7 +139,7 @@ def perturb(
         if not 0 <= one < dim:
             raise ArcapsError(f"dimension {one} is asked for: the capsules have dimensions 0 to {dim - 1}")
     chosen = find_classes(dataset.class_names, classes)
-    greatest = capsule_net.class_caps.activation.max_length
+    greatest = capsule_net.class_caps.activation.max_length or 1.0
     device = next(model.parameters()).device
     if steps < 2:
         raise ArcapsError(f"steps is {steps}: give at least 2")

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.activation import Activation, CapsuleActivation, ChannelAffine, Squash, SquashVariant
+from arcaps.capsules import Capsules
 from arcaps.functional import keep_one
 from arcaps.layers import ClassCaps, ConvCaps, Decoder
 from arcaps.models import ARCapsNet, Classifier, Output
@@ -28,7 +29,9 @@ BOUNDS = (CapsuleActivation, Squash, SquashVariant)
 
 def has_convolution_form(model: Classifier) -> bool:
     """Whether the model is an AR CapsNet whose layers are all of the kinds that are known here."""
-    return isinstance(model, ARCapsNet) and all(is_plain(layer) for _, layer in model.routing_layers())
+    if not isinstance(model, ARCapsNet) or model.primary.presence is not None or model.score.name == "presence":
+        return False
+    return all(is_plain(layer) for _, layer in model.routing_layers())
 
 
 def is_plain(layer: ConvCaps) -> bool:
@@ -37,9 +40,10 @@ def is_plain(layer: ConvCaps) -> bool:
     return (
         type(layer) in (ConvCaps, ClassCaps)
         and type(layer.votes) is ConvVotes
-        and type(layer.routing) is AttentionRouting
+        and layer.routing.spec == "attention"
         and type(activation) in BOUNDS
-        and not (isinstance(layer, ClassCaps) and layer.per_position)
+        and not getattr(activation, "across", False)
+        and getattr(layer, "layout", "text") == "text"
     )
 
 
@@ -129,6 +133,7 @@ class MapLayer(nn.Module):
         super().__init__()
         routing = layer.routing
         assert isinstance(routing, AttentionRouting)
+        assert isinstance(layer.votes, ConvVotes)
         inp, out, dim = routing.in_caps, routing.out_caps, routing.dim
         self.votes = WholeMapVotes(layer.votes) if products else MapVotes(layer.votes)
         weight = rearrange(routing.weight, "out logit inp dim -> (out logit) (inp dim) 1 1")
@@ -174,7 +179,7 @@ class ConvolutionForm(nn.Module):
             maps, coefficients[name] = layer(maps)
         coefficients["class_caps"] = rearrange(coefficients["class_caps"], "b 1 1 n m -> b n m")
         capsules = rearrange(maps, "b (n d) 1 1 -> b n d", n=model.classes)
-        scores = model.class_caps.scores(capsules)
+        scores, logits = model.score(Capsules(capsules))
         decoder: Decoder | None = model.decoder
         reconstruction = None if decoder is None else decoder(keep_one(capsules, scores.argmax(-1)))
-        return Output(scores, capsules, reconstruction, coefficients=coefficients)
+        return Output(scores, capsules, reconstruction, logits, coefficients)

@@ -50,7 +50,7 @@ class Answer(nn.Module):
     def named(self, images: Float[Tensor, "batch channels height width"]) -> dict[str, Tensor]:
         """The parts that the model has, by the names that they have in the file."""
         if isinstance(self.model, Classifier):
-            return flatten(self.model(images, return_coefficients=True), self.parts)
+            return flatten(self.model(images), self.parts)
         return flatten(self.model(images), self.parts)
 
 
@@ -58,7 +58,7 @@ def flatten(output: Output, parts: Sequence[str]) -> dict[str, Tensor]:
     """The tensors of an answer by name: `scores`, ..., `coefficients.class_caps`."""
     found = {part: getattr(output, part) for part in parts if part != "coefficients"}
     if "coefficients" in parts:
-        found |= {f"coefficients.{name}": tensor for name, tensor in (output.coefficients or {}).items()}
+        found |= {f"coefficients.{name}": tensor for name, tensor in output.coefficients.items()}
     return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 

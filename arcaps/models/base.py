@@ -1,26 +1,33 @@
-"""What every model is: one call, one output object, one file."""
+"""What every model is: one call, one output object, one loss, one file."""
 
 import copy
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from arcaps.capsules import Capsules
 from arcaps.errors import ArcapsError
 from arcaps.models.blocks import ConvBlock
+from arcaps.models.evaluation import Classification, Evaluation
 from arcaps.preprocessing import Preprocessing
-from arcaps.registry import Named, check_options
+from arcaps.registry import Named, check_options, option_defaults
+from arcaps.settings import ModelConfig
 from arcaps.storage import read_file, write_file
 
-C = TypeVar("C", bound="Classifier")
+M = TypeVar("M", bound="Model")
+
+Labels = Int[Tensor, " batch"] | Float[Tensor, "batch classes"]
+"""Class numbers, or a 1 for every class that is there."""
 
 
 class Output(NamedTuple):
-    """What a model answers."""
+    """What a classifier answers."""
 
     scores: Float[Tensor, "batch classes"]
     """For each class a number in 0..1: a capsule's normalised length, or a softmax probability."""
@@ -29,52 +36,112 @@ class Output(NamedTuple):
     reconstruction: Float[Tensor, "batch channels height width"] | None = None
     """The decoder's image; None without a decoder."""
     logits: Float[Tensor, "batch classes"] | None = None
-    """What goes into the softmax; None for a capsule network."""
-    coefficients: dict[str, Tensor] | None = None
-    """On request, the coefficients `(..., out_caps, in_caps)` of every routing layer, by its name; none for a CNN."""
+    """What goes into the softmax; None where there is none."""
+    coefficients: dict[str, Tensor] = {}  # noqa: RUF012 (nobody writes into it)
+    """The coefficients `(..., out_caps, in_caps)` of every routing layer, by its name; empty for a CNN."""
 
 
-class Classifier(nn.Module, Named, ABC, kind="model"):
-    """A model that names the class of an image of one size.
+@runtime_checkable
+class BatchLike(Protocol):
+    """What a loss looks at: `arcaps.data.Batch`, or anything with images and labels."""
 
-    Its keyword arguments are its architecture: they are kept in `config`, and are what a file of the model says.
+    @property
+    def images(self) -> Tensor:
+        """What the model is called with."""
+
+    @property
+    def labels(self) -> Tensor:
+        """What is right."""
+
+
+def blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The layers a person would name: containers are opened, layers without parameters passed over."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Sequential | nn.ModuleList):
+            yield from blocks(child, f"{prefix}{name}.")
+        elif any(True for _ in child.parameters()):
+            yield f"{prefix}{name}", child
+
+
+class Model(nn.Module, Named, ABC, kind="model"):
+    """A network for one task, with its loss, its evaluation and its file.
+
+    A subclass defines `forward(images, labels=None)`, `losses` and `new_evaluation`. Its options are the keyword-only
+    arguments of its constructor, `image_size` and `channels` among them, or the fields of its `config_class`; they are
+    kept in `config`, and are what a file of the model says. A model of your own is known by its name:
+
+        class Segmenter(Model, name="segmenter"):
+            def __init__(self, *, image_size=(28, 28), channels=1, width=8):
+                super().__init__()
     """
 
-    channels_last = False
+    config_class: ClassVar[type[ModelConfig] | None] = None
+    """The settings of the architecture; without it the keyword-only arguments of the constructor."""
+    channels_last: ClassVar[bool] = False
     """Whether convolutions get the channels side by side in memory: on CPUs good for 3x3 kernels, bad for large."""
+    renamed: ClassVar[dict[str, str]] = {}
+    """How the names of weights began in files of earlier versions, and how they begin now."""
+    config: dict[str, Any]
+    image_size: tuple[int, int]
+    channels: int
 
-    def __init__(self, *, image_size: int | tuple[int, int], channels: int, classes: int, **options: Any) -> None:
+    def __init__(self, settings: ModelConfig | None = None) -> None:
         super().__init__()
-        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-        self.image_size = (height, width)
-        self.channels, self.classes = channels, classes
-        self.config = {"image_size": self.image_size, "channels": channels, "classes": classes, **options}
-        for name, value in self.config.items():
-            least = 0 if name == "layers" else 1
-            if isinstance(value, int) and not isinstance(value, bool) and value < least:
-                raise ArcapsError(f"{name} is {value}: give at least {least}")
-        self.class_names = [str(n) for n in range(classes)]
-        self.preprocessing = Preprocessing(self.image_size, channels)
+        self.config = option_defaults(type(self)) | self.options if settings is None else settings.as_options()
+        for needed in ("image_size", "channels"):
+            if needed not in self.config:
+                raise ArcapsError(f"{type(self).__name__} has no option {needed}: give its constructor {needed}=")
+        size = self.config["image_size"]
+        self.image_size = (size, size) if isinstance(size, int) else tuple(size)
+        self.config["image_size"] = self.image_size
+        self.channels = self.config["channels"]
+        self.class_names: list[str] = [str(n) for n in range(self.config.get("classes", 0))]
+        self.preprocessing = Preprocessing(self.image_size, self.channels)
         self.folded = False
 
-    @abstractmethod
-    def forward(
-        self,
-        images: Float[Tensor, "batch channels height width"],
-        labels: Int[Tensor, " batch"] | None = None,
-        *,
-        return_coefficients: bool = False,
-    ) -> Output:
-        """Answer for `images`. `labels` say which capsule the decoder shows; without them, the longest."""
+    def __repr__(self) -> str:
+        return nn.Module.__repr__(self)
 
     @abstractmethod
-    def losses(
-        self,
-        output: Output,
-        images: Float[Tensor, "batch channels height width"],
-        labels: Int[Tensor, " batch"],
-    ) -> dict[str, Tensor]:
-        """The parts of the training loss by name, weighted: their sum is the loss."""
+    def forward(self, images: Float[Tensor, "batch channels height width"], labels: Any = None) -> Any:
+        """Answer for `images`. With `labels` the answer may use what is right, for the loss alone."""
+
+    @abstractmethod
+    def losses(self, output: Any, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
+        """The parts of the training loss by name, weighted: their sum is the loss.
+
+        `output` is what the model answered for the batch; `progress` goes from 0 to 1 in the course of a training.
+        """
+
+    @abstractmethod
+    def new_evaluation(self, data: str) -> Evaluation:
+        """An empty evaluation on the data set of that name."""
+
+    def loss(self, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
+        """Answer for a batch; return the parts of the loss by name, weighted: their sum is the loss."""
+        return self.losses(self(batch.images, batch.labels), batch, progress)
+
+    def feature_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """The layers whose outputs are the features, by name, in order of depth."""
+        return blocks(self)
+
+    def features(self, images: Float[Tensor, "batch channels height width"]) -> dict[str, Tensor]:
+        """What each layer makes of the images, by its name, in order of depth; the scores are read from the last."""
+        found: dict[str, Tensor] = {}
+
+        def note(name: str) -> Any:
+            def hook(_: nn.Module, __: Any, output: Any) -> None:
+                found[name] = output.poses if isinstance(output, Capsules) else output
+
+            return hook
+
+        handles = [layer.register_forward_hook(note(name)) for name, layer in self.feature_layers()]
+        try:
+            self(images)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return found
 
     def require_size(self, smallest: int, reason: str) -> None:
         """Refuse an image size below `smallest`."""
@@ -101,7 +168,7 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
             count += sum(b.numel() for b in self.buffers() if b.is_floating_point())
         return count
 
-    def for_inference(self: C) -> C:
+    def for_inference(self: M) -> M:
         """A copy that only answers, faster: in evaluation mode, with each BatchNorm folded into its convolution.
 
         Its answers are those of the model up to rounding. It is also what to export; to save, save the model itself.
@@ -130,8 +197,18 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
             },
         )
 
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Take over weights; those of earlier versions get their present names."""
+        return super().load_state_dict(self.with_present_names(state_dict), strict, assign)
+
+    def with_present_names(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Weights by their present names."""
+        for before, now in self.renamed.items():
+            tensors = {now + k.removeprefix(before) if k.startswith(before) else k: v for k, v in tensors.items()}
+        return tensors
+
     @classmethod
-    def load(cls: type[C], path: str | os.PathLike[str]) -> C:
+    def load(cls: type[M], path: str | os.PathLike[str]) -> M:
         """The model in a file, in evaluation mode. `ARCapsNet.load` refuses a file that holds another architecture."""
         tensors, metadata = read_file(path)
         name = metadata["architecture"]
@@ -143,6 +220,7 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
             raise ArcapsError(f"{path} was written by arcaps {metadata['arcaps_version']}: {error}") from None
         if not isinstance(model, cls):
             raise ArcapsError(f"{path} holds the architecture {name}, not {cls.__name__}: open it with arcaps.load")
+        tensors = model.with_present_names(tensors)
         check_weights(path, model, tensors)
         model.load_state_dict(tensors, assign=True)
         model.class_names = metadata["class_names"]
@@ -153,7 +231,24 @@ class Classifier(nn.Module, Named, ABC, kind="model"):
         return model.eval()
 
 
-def check_weights(path: str | os.PathLike[str], model: Classifier, tensors: dict[str, Tensor]) -> None:
+class Classifier(Model):
+    """A model that names the class of an image of one size, or several classes.
+
+    It answers with an `Output`.
+    """
+
+    def __init__(self, settings: ModelConfig | None = None) -> None:
+        super().__init__(settings)
+        if "classes" not in self.config:
+            raise ArcapsError(f"{type(self).__name__} has no option classes: give its constructor classes=")
+        self.classes = int(self.config["classes"])
+
+    def new_evaluation(self, data: str) -> Classification:
+        """An empty confusion matrix."""
+        return Classification(data, tuple(self.class_names))
+
+
+def check_weights(path: str | os.PathLike[str], model: Model, tensors: dict[str, Tensor]) -> None:
     """Refuse weights that are not those of the architecture which the file names."""
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -163,8 +258,13 @@ def check_weights(path: str | os.PathLike[str], model: Classifier, tensors: dict
             raise ArcapsError(f"{path} does not hold the weights of the {model.name} that it describes: {what}")
 
 
-def create_model(name: str, **overrides: Any) -> Classifier:
+def create_model(name: str, **overrides: Any) -> Any:
     """Make a model by name: `create_model("ar_capsnet", image_size=(32, 32), channels=3, layers=4)`."""
-    found = Classifier.find(name)
+    found = Model.find(name)
     check_options("model", name, found, overrides)
     return found(**overrides)
+
+
+def list_models() -> list[str]:
+    """The names of all models, those of your own too."""
+    return sorted(Model.known)

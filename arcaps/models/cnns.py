@@ -1,66 +1,66 @@
 """The plain networks that capsules are compared with."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
+from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from arcaps.init import start_plain_layers
-from arcaps.models.base import Classifier, Output
+from arcaps.losses import CrossEntropy
+from arcaps.models.base import BatchLike, Classifier, Labels, Output
 from arcaps.models.blocks import ConvBlock
+from arcaps.settings import ConvNetConfig, ModelConfig, StrongConvNetConfig
 
 
 class ConvolutionalClassifier(Classifier):
-    """Features, then dense layers, then softmax. There are no capsules, no reconstruction and no coefficients."""
+    """Convolutional stages, then a dense head, then softmax. There are no capsules and no reconstruction."""
 
-    features: nn.Sequential
+    renamed = {"features.": "stages."}  # noqa: RUF012 (nobody writes into it)
+    stages: nn.Sequential
     head: nn.Sequential
 
-    def forward(
-        self,
-        images: Float[Tensor, "batch channels height width"],
-        labels: Int[Tensor, " batch"] | None = None,
-        *,
-        return_coefficients: bool = False,
-    ) -> Output:
-        logits = self.head(self.features(self.accept(images)))
-        return Output(logits.softmax(-1), logits=logits, coefficients={} if return_coefficients else None)
+    def __init__(self, settings: ModelConfig | None = None) -> None:
+        super().__init__(settings)
+        self.cross_entropy = CrossEntropy()
 
-    def losses(
-        self,
-        output: Output,
-        images: Float[Tensor, "batch channels height width"],
-        labels: Int[Tensor, " batch"],
-    ) -> dict[str, Tensor]:
-        assert output.logits is not None
-        return {"cross_entropy": F.cross_entropy(output.logits, labels)}
+    def feature_layers(self) -> Iterator[tuple[str, nn.Module]]:
+        for index, stage in enumerate(self.stages):
+            yield f"stages.{index}", stage
+        yield "head", self.head[-2]
+
+    def forward(self, images: Float[Tensor, "batch channels height width"], labels: Labels | None = None) -> Output:
+        logits = self.head(self.stages(self.accept(images)))
+        return Output(logits.softmax(-1), logits=logits)
+
+    def losses(self, output: Output, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
+        return {"cross_entropy": self.cross_entropy(output.scores, batch.labels, logits=output.logits)}
 
 
 class ConvNet(ConvolutionalClassifier, name="conv_net"):
-    """The CNN baseline of the CapsuleNet paper: three 5x5 convolutions, three dense layers, dropout, softmax."""
+    """The CNN baseline of the CapsuleNet paper: three 5x5 convolutions, three dense layers, dropout, softmax.
 
-    def __init__(
-        self,
-        *,
-        image_size: int | tuple[int, int] = (28, 28),
-        channels: int = 1,
-        classes: int = 10,
-        dropout: float = 0.5,
-    ) -> None:
-        super().__init__(image_size=image_size, channels=channels, classes=classes, dropout=dropout)
+    Its options are the fields of `arcaps.settings.ConvNetConfig`.
+    """
+
+    config_class = ConvNetConfig
+
+    def __init__(self, **options: Any) -> None:
+        c = ConvNetConfig(**options)
+        super().__init__(c)
         self.require_size(1, "a convolution")
-        widths = (channels, 256, 256, 128)
-        self.features = nn.Sequential(*(ConvBlock(inputs, outputs, kernel=5) for inputs, outputs in pairwise(widths)))
+        widths = (c.channels, 256, 256, 128)
+        self.stages = nn.Sequential(*(ConvBlock(inputs, outputs, kernel=5) for inputs, outputs in pairwise(widths)))
         self.head = nn.Sequential(
             nn.Flatten(),
             nn.Linear(128 * prod(self.image_size), 328),
             nn.ReLU(),
             nn.Linear(328, 192),
             nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(192, classes),
+            nn.Dropout(c.dropout),
+            nn.Linear(192, c.classes),
         )
         start_plain_layers(self.head)
 
@@ -86,24 +86,19 @@ class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
     """A modern small CNN: residual, with BatchNorm and global pooling, about as large as AR CapsNet.
 
     5.4 million parameters on MNIST. Each stage halves the image with a strided convolution; a residual block follows.
+    Its options are the fields of `arcaps.settings.StrongConvNetConfig`.
     """
 
+    config_class = StrongConvNetConfig
     channels_last = True
 
-    def __init__(
-        self,
-        *,
-        image_size: int | tuple[int, int] = (28, 28),
-        channels: int = 1,
-        classes: int = 10,
-        widths: tuple[int, int, int, int] = (64, 128, 256, 384),
-        dropout: float = 0.2,
-    ) -> None:
-        super().__init__(image_size=image_size, channels=channels, classes=classes, widths=widths, dropout=dropout)
+    def __init__(self, **options: Any) -> None:
+        c = StrongConvNetConfig(**options)
+        super().__init__(c)
         self.require_size(8, "3 strided layers")
-        stem, first, second, third = widths
-        self.features = nn.Sequential(
-            ConvBlock(channels, stem, norm=True),
+        stem, first, second, third = c.widths
+        self.stages = nn.Sequential(
+            ConvBlock(c.channels, stem, norm=True),
             ConvBlock(stem, first, stride=2, norm=True),
             ResidualBlock(first),
             ConvBlock(first, second, stride=2, norm=True),
@@ -111,5 +106,7 @@ class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
             ConvBlock(second, third, stride=2, norm=True),
             ResidualBlock(third),
         )
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(third, classes))
+        self.head = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(third, c.classes)
+        )
         start_plain_layers(self.head)

@@ -1,44 +1,74 @@
 """What every routing is."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from arcaps.capsules import Routed
+from arcaps.errors import ArcapsError
 from arcaps.registry import Named
 from arcaps.votes import votes_of_patches
+
+Compete = Callable[[Tensor], Tensor]
+"""Logits `(..., out_caps, in_caps)` become the shares that each output gets of each input."""
+
+NEEDS = ("presence", "inputs", "compete")
 
 
 class Routing(nn.Module, Named, ABC, kind="routing"):
     """The votes for one output capsule become one vector.
 
     A routing maps votes `(..., out_caps, in_caps, dim)` to capsules `(..., out_caps, dim)` and the coefficients
-    `(..., out_caps, in_caps)` that mixed them. It works on any leading axes and knows nothing of images. Its
-    constructor takes `(in_caps, out_caps, dim)`, then its options by keyword.
+    `(..., out_caps, in_caps)` that mixed them, as a `Routed` or a plain pair. It works on any leading axes and knows
+    nothing of images. Its constructor takes `(in_caps, out_caps, dim)`, then its options by keyword.
+
+    What it needs besides votes it names in `needs`, and gets by keyword:
+
+    | name     | what it gets                                                                                     |
+    |----------|--------------------------------------------------------------------------------------------------|
+    | presence | `(..., in_caps)` in 0..1, or None where all inputs are there                                     |
+    | inputs   | `(..., in_caps, in_dim)`, the capsules that voted; its constructor gets `in_dim=` by keyword too |
+    | compete  | a function from logits to the shares that each output gets of each input (`Competition`)         |
+
+    The law of presence: an input with presence 0 is as if it were not there, presence 1 everywhere is as if none were
+    given; where all inputs are absent, capsules and coefficients are 0 (`testing.assert_absent_inputs_are_ignored`).
+    A routing that does not need presence gets votes that are multiplied by it.
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Of `presence`, `inputs`, `compete`."""
+    divides: Literal["inputs", "outputs", "neither"] = "inputs"
+    """Over which axis the coefficients sum to 1, where all inputs are there. "outputs": each input divides itself."""
+    from_the_layer: ClassVar[frozenset[str]] = frozenset({"in_dim"})
+    forward: Callable[..., Routed | tuple[Tensor, Tensor]]
+    """Mix the votes; return the capsules and the coefficients. It takes votes, and the keywords that `needs` names."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if wrong := set(cls.needs) - set(NEEDS):
+            raise ArcapsError(f"{cls.__name__} needs {', '.join(sorted(wrong))}: there are {', '.join(NEEDS)}")
 
     def __init__(self, in_caps: int, out_caps: int, dim: int) -> None:
         super().__init__()
         self.in_caps, self.out_caps, self.dim = in_caps, out_caps, dim
-
-    @abstractmethod
-    def forward(
-        self, votes: Float[Tensor, "*where out inp dim"]
-    ) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
-        """Mix the votes; return the capsules and the coefficients."""
 
     def route(
         self,
         patches: Float[Tensor, "*where inp patch"],
         weight: Float[Tensor, "inp patch out out_dim"],
         bias: Float[Tensor, "inp out out_dim"] | None,
-    ) -> tuple[Float[Tensor, "*where out out_dim"], Float[Tensor, "*where out inp"]]:
-        """Route the votes that `patches` and kernels make: the call of a layer.
+    ) -> Routed | tuple[Tensor, Tensor]:
+        """Route the votes that `patches` and kernels make, all inputs there: the call of a layer with conv votes.
 
         A routing that can do with less than all the votes in memory at once overrides it, for speed alone: the result
         is that of `forward`.
         """
         return self(votes_of_patches(patches, weight, bias))
 
-    def __repr__(self) -> str:
-        return self.name
+
+def list_routings() -> list[str]:
+    """The names of all routings, those of your own too."""
+    return sorted(Routing.known)

@@ -1,9 +1,13 @@
 """Dynamic routing: CapsuleNet's routing by agreement."""
 
+from collections.abc import Callable
+
 from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from arcaps.capsules import Routed
+from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
 from arcaps.functional import mix_votes, squash
 from arcaps.routing.base import Routing
@@ -13,24 +17,36 @@ def dynamic_routing(
     votes: Float[Tensor, "*where out inp dim"],
     *,
     iterations: int = 3,
-) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
+    presence: Float[Tensor, "*where inp"] | None = None,
+    compete: Callable[[Tensor], Tensor] = over_outputs,
+) -> Routed:
     """Route by agreement ("Dynamic routing between capsules", procedure 1).
 
-    Each input capsule divides itself among the output capsules: the softmax is over n, the outputs. Gradients flow
-    through every iteration. The last squash is left to the layer's activation.
+        b = 0;  repeat: c = softmax over n of b;  s[n] = sum over m of a[m] c[n, m] v[n, m];  b += v . squash(s)
+
+    Each input capsule divides itself among the output capsules: the softmax is over n, the outputs, or what `compete`
+    says. Gradients flow through every iteration. The last squash is left to the layer's activation. The coefficients
+    returned are `a * c`.
     """
     logits = votes.new_zeros(votes.shape[:-1])
-    coefficients = logits.softmax(-2)
-    capsules = mix_votes(votes, coefficients)
+
+    def mix() -> tuple[Tensor, Tensor]:
+        coefficients = compete(logits)
+        coefficients = coefficients if presence is None else coefficients * presence.unsqueeze(-2)
+        return mix_votes(votes, coefficients), coefficients
+
+    capsules, coefficients = mix()
     for _ in range(iterations - 1):
         logits = logits + einsum(votes, squash(capsules), "... out inp dim, ... out dim -> ... out inp")
-        coefficients = logits.softmax(-2)
-        capsules = mix_votes(votes, coefficients)
-    return capsules, coefficients
+        capsules, coefficients = mix()
+    return Routed(capsules, coefficients)
 
 
 class DynamicRouting(Routing, name="dynamic"):
     """Dynamic routing with any number of iterations. It has no parameters."""
+
+    needs = frozenset({"presence", "compete"})
+    divides = "outputs"
 
     def __init__(self, in_caps: int, out_caps: int, dim: int, *, iterations: int = 3) -> None:
         super().__init__(in_caps, out_caps, dim)
@@ -39,9 +55,10 @@ class DynamicRouting(Routing, name="dynamic"):
         self.iterations = iterations
 
     def forward(
-        self, votes: Float[Tensor, "*where out inp dim"]
-    ) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
-        return dynamic_routing(votes, iterations=self.iterations)
-
-    def __repr__(self) -> str:
-        return f"dynamic(iterations={self.iterations})"
+        self,
+        votes: Float[Tensor, "*where out inp dim"],
+        *,
+        presence: Float[Tensor, "*where inp"] | None = None,
+        compete: Callable[[Tensor], Tensor] = over_outputs,
+    ) -> Routed:
+        return dynamic_routing(votes, iterations=self.iterations, presence=presence, compete=compete)

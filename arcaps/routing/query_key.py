@@ -5,9 +5,21 @@ from einops import einsum, rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from arcaps.capsules import Routed
 from arcaps.errors import ArcapsError
+from arcaps.functional import softmax_of_present
 from arcaps.init import glorot_uniform_
 from arcaps.routing.base import Routing
+
+
+def mean_vote(
+    votes: Float[Tensor, "*where out inp dim"], presence: Float[Tensor, "*where inp"] | None
+) -> Float[Tensor, "*where out dim"]:
+    """The mean of the votes for each output, weighted by presence; zero where all inputs are absent."""
+    if presence is None:
+        return votes.mean(-2)
+    total = presence.sum(-1)[..., None, None]
+    return einsum(votes, presence, "... out inp dim, ... inp -> ... out dim") / torch.where(total > 0, total, 1)
 
 
 def query_key_routing(
@@ -16,7 +28,8 @@ def query_key_routing(
     key: Float[Tensor, "out dim dim"],
     *,
     heads: int,
-) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
+    presence: Float[Tensor, "*where inp"] | None = None,
+) -> Routed:
     """Mix the votes for each output capsule by scaled scalar products of a query and keys, in several heads.
 
     Every vote for output n makes a key; their mean makes the query, so the reference vector follows the image instead
@@ -24,17 +37,19 @@ def query_key_routing(
     the values. The coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """
     keys = einsum(votes, key, "... out inp dim, out dim to -> ... out inp to")
-    queries = einsum(votes.mean(-2), query, "... out dim, out dim to -> ... out to")
+    queries = einsum(mean_vote(votes, presence), query, "... out dim, out dim to -> ... out to")
     keys, values = (rearrange(x, "... inp (head d) -> ... head inp d", head=heads) for x in (keys, votes))
     queries = rearrange(queries, "... (head d) -> ... head d", head=heads)
     logits = einsum(queries, keys, "... d, ... inp d -> ... inp") / keys.shape[-1] ** 0.5
-    coefficients = logits.softmax(-1)
+    coefficients = softmax_of_present(logits, None if presence is None else presence[..., None, None, :])
     mixed = einsum(coefficients, values, "... inp, ... inp d -> ... d")
-    return rearrange(mixed, "... head d -> ... (head d)"), coefficients.mean(-2)
+    return Routed(rearrange(mixed, "... head d -> ... (head d)"), coefficients.mean(-2))
 
 
 class QueryKeyRouting(Routing, name="query_key"):
     """Multi-head query-key attention with one query and one key matrix per output channel."""
+
+    needs = frozenset({"presence"})
 
     def __init__(self, in_caps: int, out_caps: int, dim: int, *, heads: int = 4) -> None:
         super().__init__(in_caps, out_caps, dim)
@@ -47,9 +62,6 @@ class QueryKeyRouting(Routing, name="query_key"):
         glorot_uniform_(self.key, dim, dim)
 
     def forward(
-        self, votes: Float[Tensor, "*where out inp dim"]
-    ) -> tuple[Float[Tensor, "*where out dim"], Float[Tensor, "*where out inp"]]:
-        return query_key_routing(votes, self.query, self.key, heads=self.heads)
-
-    def __repr__(self) -> str:
-        return f"query_key(heads={self.heads})"
+        self, votes: Float[Tensor, "*where out inp dim"], *, presence: Float[Tensor, "*where inp"] | None = None
+    ) -> Routed:
+        return query_key_routing(votes, self.query, self.key, heads=self.heads, presence=presence)

@@ -1,8 +1,9 @@
 """Training: recipes, the loop, run folders, evaluation."""
 
+from arcaps.models import Evaluation
 from arcaps.settings import Recipe
 from arcaps.training.api import train
-from arcaps.training.evaluate import Evaluation, evaluate
+from arcaps.training.evaluate import evaluate
 from arcaps.training.loop import Stopped
 from arcaps.training.recipes import RECIPES, find_recipe, register_recipe
 from arcaps.training.run import Run

@@ -9,9 +9,9 @@ import torch
 from arcaps.data import Data, load_data
 from arcaps.errors import ArcapsError
 from arcaps.image_files import list_images
-from arcaps.models import Classifier, load
+from arcaps.models import Classification, Classifier, load
 from arcaps.training.distributed import choose_device
-from arcaps.training.evaluate import Evaluation, choose_precision, class_scores, tally
+from arcaps.training.evaluate import choose_precision, class_scores, tally
 from arcaps.training.images import prepare_images
 from arcaps.training.run import Run
 
@@ -44,7 +44,7 @@ def evaluate_run(
     part: str = "test",
     precision: str = "auto",
     data_dir: str | None = None,
-) -> Evaluation:
+) -> Classification:
     """Test a run's model on a part of a data set."""
     device = choose_device("auto")
     model = open_model(path).to(device)
@@ -57,7 +57,7 @@ def evaluate_run(
 
 def evaluate_ensemble(
     paths: list[Path], *, data: str | None = None, data_dir: str | None = None
-) -> tuple[dict[Path, Evaluation], Evaluation]:
+) -> tuple[dict[Path, Classification], Classification]:
     """Test models one by one, and all together by the mean of their scores."""
     device = choose_device("auto")
     dataset = None

@@ -1,59 +1,13 @@
 """How good a model is on a data set."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from arcaps.data import Dataset
 from arcaps.errors import ArcapsError
-from arcaps.models import Classifier
-from arcaps.statistics import wilson
+from arcaps.models import Classification, Classifier
 from arcaps.training.distributed import Processes
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The outcome of a test."""
-
-    data: str
-    class_names: tuple[str, ...]
-    confusion: Int[Tensor, "classes classes"]
-    """How many images of each class (row) were taken for each class (column)."""
-
-    @property
-    def count(self) -> int:
-        """The number of images."""
-        return int(self.confusion.sum())
-
-    @property
-    def accuracy(self) -> float:
-        """The part that was right."""
-        return float(self.confusion.diagonal().sum() / self.confusion.sum())
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Where the accuracy lies with 95 % confidence (Wilson)."""
-        return wilson(self.accuracy, self.count)
-
-    @property
-    def per_class(self) -> dict[str, float]:
-        """The part of each class that was right."""
-        right = self.confusion.diagonal() / self.confusion.sum(1).clamp_min(1)
-        return dict(zip(self.class_names, right.tolist(), strict=True))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "data": self.data,
-            "count": self.count,
-            "accuracy": self.accuracy,
-            "interval_95": self.interval,
-            "per_class": self.per_class,
-            "confusion": self.confusion.tolist(),
-        }
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
@@ -105,7 +59,7 @@ def evaluate(
     *,
     processes: Processes | None = None,
     precision: torch.dtype = torch.float32,
-) -> Evaluation:
+) -> Classification:
     """Test a model; several processes share the images and all get the whole outcome."""
     own = dataset
     if processes is not None and processes.world > 1:
@@ -114,10 +68,10 @@ def evaluate(
     return tally(own, predicted, processes)
 
 
-def tally(dataset: Dataset, predicted: Int[Tensor, " count"], processes: Processes | None = None) -> Evaluation:
+def tally(dataset: Dataset, predicted: Int[Tensor, " count"], processes: Processes | None = None) -> Classification:
     """Count what was taken for what."""
     classes = len(dataset.class_names)
     confusion = (dataset.labels * classes + predicted).bincount(minlength=classes**2).view(classes, classes)
     if processes is not None:
         confusion = processes.sum(confusion.to(processes.device)).cpu()
-    return Evaluation(dataset.name, dataset.class_names, confusion)
+    return Classification(dataset.name, dataset.class_names, confusion)

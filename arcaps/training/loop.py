@@ -154,7 +154,8 @@ class Trainer:
                     self.processes.device.type, self.options.precision, self.options.precision != torch.float32
                 ):
                     output = self.parallel(images, labels)
-                    losses = self.model.losses(output, images, labels)
+                    part = batch._replace(images=images, labels=labels)
+                    losses = self.model.losses(output, part, self.step / (self.recipe.epochs * len(self.loader)))
                 # gradients are averaged over the processes; this makes it the average over all images
                 share = len(labels) * self.processes.world / batch.total
                 loss = share * sum(losses.values(), torch.zeros((), device=self.processes.device))

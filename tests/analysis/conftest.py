@@ -44,8 +44,8 @@ def trained(digits: Dataset) -> Classifier:
     assert data is not None
     optimiser = torch.optim.AdamW(model.parameters(), 4e-3)
     model.train()
-    for images, labels, *_ in arcaps.Loader(data, batch_size=25):
-        losses = model.losses(model(images, labels), images, labels)
+    for batch in arcaps.Loader(data, batch_size=25):
+        losses = model.loss(batch)
         optimiser.zero_grad()
         sum(losses.values(), torch.zeros(())).backward()
         optimiser.step()

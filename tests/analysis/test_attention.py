@@ -32,7 +32,7 @@ def test_the_coefficients_of_ar_capsnet(trained: Classifier, digits: Dataset) ->
     chosen = choose_images(trained, digits, 50)
     sevens = chosen.take((chosen.labels == 7).nonzero().flatten())
     with torch.no_grad():
-        coefficients = trained(sevens.images.float() / 255, return_coefficients=True).coefficients
+        coefficients = trained(sevens.images.float() / 255).coefficients
     assert coefficients is not None
     expected = coefficients["conv_caps.0"].mean(0).double()
     torch.testing.assert_close(spatial.coefficients[7], expected, rtol=0, atol=1e-5)
@@ -54,7 +54,7 @@ def test_capsule_net_has_maps_in_its_class_layer() -> None:
     assert layer.coefficients.shape == (10, 6, 6, 10, 2)  # each input divides itself among the ten outputs
     torch.testing.assert_close(layer.coefficients.sum(3), torch.ones(10, 6, 6, 2, dtype=torch.float64))
     with torch.no_grad():
-        raw = model(images.images[4:5].float() / 255, return_coefficients=True).coefficients
+        raw = model(images.images[4:5].float() / 255).coefficients
     assert raw is not None
     number = (3 * 6 + 5) * 2 + 1  # row 3, column 5, channel 1
     assert float(layer.coefficients[4, 3, 5, 8, 1]) == pytest.approx(float(raw["class_caps"][0, 8, number]), abs=1e-6)
@@ -68,8 +68,8 @@ def test_removing_a_channel(trained: Classifier, digits: Dataset) -> None:
     layer = found.layers[0]
     with torch.no_grad():
         capsules = trained.primary(trained.stem(trained.accept(images)))
-        capsules[..., 2, :] = 0
-        scores = trained.class_caps.scores(trained.class_caps(trained.conv_caps[0](capsules)))
+        capsules.poses[..., 2, :] = 0
+        scores = trained.score(trained.class_caps(trained.conv_caps[0](capsules))).scores
         whole = trained(images).scores
     right = float((scores.argmax(-1) == chosen.labels).double().mean())
     assert float(layer.removed_accuracy[2]) == pytest.approx(right)

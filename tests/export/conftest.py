@@ -35,7 +35,7 @@ def taught(name: str, steps: int = 20, **options: Any) -> Classifier:
         if step == steps:
             break
         images, labels = as_taken(model, batch.images), batch.labels % model.classes
-        losses = model.losses(model(images, labels), images, labels)
+        losses = model.loss(batch._replace(images=images, labels=labels))
         optimiser.zero_grad()
         sum(losses.values(), torch.zeros(())).backward()
         optimiser.step()

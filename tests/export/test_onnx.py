@@ -25,7 +25,7 @@ Tensors = dict[str, torch.Tensor]
 def all_parts(model: Classifier, images: torch.Tensor) -> Tensors:
     """Everything that the model answers, by the names of the file."""
     with torch.no_grad():
-        output = model(images, return_coefficients=True)
+        output = model(images)
     return flatten(output, ("scores", "capsules", "reconstruction", "logits", "coefficients"))
 
 

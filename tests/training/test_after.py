@@ -11,8 +11,9 @@ from PIL import Image
 import arcaps
 from arcaps import ArcapsError, Dataset, Run
 from arcaps.cli import main
+from arcaps.models import Classification
 from arcaps.training import api
-from arcaps.training.evaluate import Evaluation, choose_precision, class_scores, evaluate, tally
+from arcaps.training.evaluate import choose_precision, class_scores, evaluate, tally
 from arcaps.training.sweep import read_grid, run_sweep
 
 SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
@@ -139,7 +140,7 @@ def test_an_evaluation_by_hand() -> None:
     assert found.confusion.tolist() == [[2, 1, 0], [0, 1, 1], [0, 0, 1]]
     assert found.accuracy == pytest.approx(4 / 6)
     assert found.per_class == pytest.approx({"a": 2 / 3, "b": 1 / 2, "c": 1})
-    many = Evaluation("many", ("a",), torch.tensor([[9946, 54], [0, 0]]))
+    many = Classification("many", ("a",), torch.tensor([[9946, 54], [0, 0]]))
     assert many.interval == pytest.approx((0.99296, 0.99586), abs=1e-5)  # Wilson's, for 9,946 of 10,000
 
 

@@ -1,0 +1,36 @@
+"""The names that torch keeps private, gathered: what to look at when torch changes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.utils._pytree import tree_leaves as _tree_leaves
+
+
+def softmax_gradient(gradient: Tensor, softmax: Tensor, dim: int) -> Tensor:
+    """The gradient of the logits, from the gradient of their softmax: one pass instead of three."""
+    return torch._softmax_backward_data(gradient, softmax, dim, softmax.dtype)
+
+
+def tree_leaves(values: Any) -> list[Any]:
+    """All that stands in nested tuples, lists and dictionaries."""
+    return _tree_leaves(values)
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists and dictionaries."""
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+
+
+def storage_key(tensor: Tensor) -> int:
+    """A number that two tensors share if and only if they share their memory."""
+    return tensor.untyped_storage()._cdata
+
+
+def needs_plain_functions() -> bool:
+    """True where a hand-written backward pass cannot follow: torch.compile, torch.export, torch.func."""
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return True
+    return peek_interpreter_stack() is not None

@@ -1,0 +1,93 @@
+"""Competition: among whom an input capsule divides itself. Logits become shares.
+
+A routing whose inputs divide themselves (`needs` names `compete`) gets one of these; compete(0) is its start.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.errors import ArcapsError
+from arcaps.registry import Named
+from arcaps.votes import Overlap
+
+
+def over_outputs(logits: Float[Tensor, "*where out inp"]) -> Float[Tensor, "*where out inp"]:
+    """The softmax over the output capsules of one position: the share that each gets of an input."""
+    return logits.softmax(-2)
+
+
+class Competition(nn.Module, Named, ABC, kind="competition"):
+    """Turns logits `(..., out_caps, in_caps)` into shares: what each output gets of each input.
+
+    With `leak` there is one more output, with logit 0, whose share is dropped: an input need not go anywhere.
+    """
+
+    needs_overlap = False
+    """Whether each vote must come from a single input capsule."""
+
+    def __init__(self, *, leak: bool = False) -> None:
+        super().__init__()
+        self.leak = leak
+
+    @abstractmethod
+    def forward(
+        self, logits: Float[Tensor, "*where out inp"], overlap: Overlap | None = None
+    ) -> Float[Tensor, "*where out inp"]:
+        """The shares."""
+
+    def total(self, log_sum: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """The logarithm of what all outputs ask for together, the leak too."""
+        return torch.logaddexp(log_sum, torch.zeros_like(log_sum)) if self.leak else log_sum
+
+
+class OutputCompetition(Competition, name="outputs"):
+    """An input divides itself among the output capsules of one position: each window over it gets all of it."""
+
+    def forward(
+        self, logits: Float[Tensor, "*where out inp"], overlap: Overlap | None = None
+    ) -> Float[Tensor, "*where out inp"]:
+        if not self.leak:
+            return over_outputs(logits)
+        return (logits - self.total(logits.logsumexp(-2, keepdim=True))).exp()
+
+
+class OverlapCompetition(Competition, name="overlap"):
+    """An input capsule divides itself among all outputs of all windows over it (matrix capsules, 2018).
+
+    It needs votes that come from a single capsule each (`window`, `matrix`).
+    """
+
+    needs_overlap = True
+
+    def forward(
+        self, logits: Float[Tensor, "batch height width out inp"], overlap: Overlap | None = None
+    ) -> Float[Tensor, "batch height width out inp"]:
+        if overlap is None:
+            raise ArcapsError("competition overlap needs votes that come from one capsule each: give votes='window'")
+        asked = logits.logsumexp(-2).flatten(1)  # (batch, height width inp): what one window asks of a child
+        child = overlap.child.flatten().expand_as(asked)  # its number
+        places = (len(asked), overlap.children + 1)  # the last one is for padded places
+        most = asked.new_full(places, -torch.inf).scatter_reduce(1, child, asked.detach(), "amax")
+        most = torch.where(most.isinf(), 0, most)  # a child that no window covers
+        parts = (asked - most.gather(1, child)).exp()
+        sums = asked.new_zeros(places).scatter_add(1, child, parts)
+        log_sum = self.total(most + torch.where(sums > 0, sums, 1).log()).gather(1, child)
+        shares = (logits - log_sum.view_as(logits[..., 0, :]).unsqueeze(-2)).exp()
+        return shares * (overlap.child < overlap.children).unsqueeze(-2)
+
+
+class ImageCompetition(Competition, name="image"):
+    """An input channel divides itself among all outputs of all positions, as in DeepCaps' 3D routing."""
+
+    def forward(
+        self, logits: Float[Tensor, "batch height width out inp"], overlap: Overlap | None = None
+    ) -> Float[Tensor, "batch height width out inp"]:
+        return (logits - self.total(logits.logsumexp((-4, -3, -2), keepdim=True))).exp()
+
+
+def list_competitions() -> list[str]:
+    """The names of all competitions, those of your own too."""
+    return sorted(Competition.known)

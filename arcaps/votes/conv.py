@@ -1,0 +1,144 @@
+"""Votes by kernels of their own: of each input channel (`conv`), or of each capsule in the window (`window`)."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.capsules import Capsules
+from arcaps.init import glorot_uniform_
+from arcaps.votes.base import Overlap, Votes
+from arcaps.votes.patches import make_patches, make_windows, votes_of_patches
+
+
+class KernelVotes(Votes):
+    """Votes that are products of patches and kernels: one kernel for each vote, shared by all positions."""
+
+    @property
+    def area(self) -> tuple[int, int]:
+        """Height and width of what one vote is made from."""
+        return self.kernel
+
+    @property
+    def patch_dim(self) -> int:
+        return self.area[0] * self.area[1] * self.in_dim
+
+    def __init__(
+        self,
+        in_caps: int,
+        in_dim: int,
+        out_caps: int,
+        out_dim: int,
+        kernel: int | tuple[int, int] = 3,
+        stride: int = 1,
+        padding: str = "same",
+        bias: bool = True,
+    ) -> None:
+        super().__init__(in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
+        self.weight = nn.Parameter(torch.empty(self.inputs, *self.area, in_dim, out_caps, out_dim))
+        self.bias = nn.Parameter(torch.empty(self.inputs, out_caps, out_dim)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform for the kernels from one input to all output channels, zero biases."""
+        area = self.area[0] * self.area[1]
+        glorot_uniform_(self.weight, area * self.in_dim, area * self.out_caps * self.out_dim)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    @property
+    def kernels(self) -> Float[Tensor, "inp patch out dim"]:
+        """The weights, with what a kernel sees as one axis."""
+        return self.weight.flatten(1, 3)
+
+    def forward(
+        self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
+    ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+        return votes_of_patches(self.patches(capsules), self.kernels, self.bias)
+
+
+class ConvVotes(KernelVotes, name="conv"):
+    """The paper's convolutional transform: `s~[n, m] = Conv(u[m])`, a kernel for each pair (m, n) of channels (eq. 5).
+
+    It is a convolution with one group per input channel, computed as a product of patches and kernels.
+
+    | paper            | here                                                                     |
+    |------------------|--------------------------------------------------------------------------|
+    | m, N^(l-1)       | input channel, `in_caps`                                                 |
+    | n, N^l           | output channel, `out_caps`                                               |
+    | D^(l-1), D^l     | `in_dim`, `out_dim`                                                      |
+    | s~^(l,n)_(w,h,:,m) | `votes[batch, h, w, n, m]`                                             |
+
+    An absent capsule is like padding: poses are multiplied by their presence. A vote is as present as the most
+    present capsule in its window.
+    """
+
+    @property
+    def inputs(self) -> int:
+        return self.in_caps
+
+    def patches(
+        self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
+    ) -> Float[Tensor, "batch new_height new_width inp patch"]:
+        """What each kernel sees; with `kernels` it makes the votes."""
+        self.check(capsules)
+        return make_patches(capsules, self.kernel, stride=self.stride, padding=self.padding)
+
+    def presence(self, capsules: Capsules) -> Float[Tensor, "batch new_height new_width inp"] | None:
+        if capsules.presence is None:
+            return None
+        maps = rearrange(capsules.presence, "b h w m -> b m h w")
+        most = F.max_pool2d(maps, self.kernel, self.stride, self.padding)
+        return rearrange(most, "b m h w -> b h w m")
+
+    def seen(self, capsules: Capsules) -> Float[Tensor, "batch height width in_caps in_dim"]:
+        return capsules.poses if capsules.presence is None else capsules.poses * capsules.presence.unsqueeze(-1)
+
+
+class WindowVotes(KernelVotes, name="window"):
+    """One vote of each capsule in the window, with a matrix of its own: `inputs = kh * kw * in_caps`, in this order.
+
+    With a kernel as large as the image it is the transform of CapsuleNet ("Dynamic routing between capsules", 2017).
+    A padded place is an input with presence 0.
+    """
+
+    @property
+    def inputs(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.in_caps
+
+    @property
+    def area(self) -> tuple[int, int]:
+        return (1, 1)
+
+    def patches(
+        self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
+    ) -> Float[Tensor, "batch new_height new_width inp patch"]:
+        """The capsules in each window."""
+        self.check(capsules)
+        return self.gather(capsules)
+
+    def gather(
+        self, values: Float[Tensor, "batch height width in_caps size"]
+    ) -> Float[Tensor, "batch new_height new_width inp size"]:
+        """What stands in each window; zeros at padded places."""
+        if self.kernel == values.shape[1:3] and not any(self.padding):
+            return rearrange(values, "b i j m d -> b 1 1 (i j m) d")
+        windows = make_windows(values, self.kernel, stride=self.stride, padding=self.padding)
+        return rearrange(windows, "m b h w i j d -> b h w (i j m) d")
+
+    def presence(self, capsules: Capsules) -> Float[Tensor, "batch new_height new_width inp"] | None:
+        presence = capsules.presence
+        if presence is None and not any(self.padding):
+            return None
+        if presence is not None:
+            return self.gather(presence.unsqueeze(-1)).squeeze(-1)
+        inside = self.gather(torch.ones_like(capsules.poses[:1, ..., :1])).squeeze(-1)
+        return inside.expand(len(capsules.poses), -1, -1, -1)
+
+    def overlap(self, height: int, width: int) -> Overlap:
+        children = height * width * self.in_caps
+        device = self.weight.device
+        numbers = torch.arange(1, children + 1, dtype=torch.float64, device=device)
+        child = self.gather(numbers.view(1, height, width, self.in_caps, 1))[0, ..., 0].long() - 1
+        return Overlap(torch.where(child < 0, children, child), children)
