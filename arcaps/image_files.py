@@ -16,7 +16,7 @@ How pixels become bytes:
 import os
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -95,9 +95,14 @@ def read_content(path: str | os.PathLike[str]) -> bytes:
         raise ImageError(path, f"cannot be read: {error.strerror}") from None
 
 
-def decode_image(content: bytes, name: object) -> Bytes:
-    """The pixels in the bytes of an image file, as `read_image` gives them; `name` is for error messages."""
-    with opened(BytesIO(content), name) as image:
+def decode_image(
+    content: bytes, name: object, *, max_pixels: int = MAX_PIXELS, formats: Collection[str] | None = None
+) -> Bytes:
+    """The pixels in the bytes of an image file, as `read_image` gives them; `name` is for error messages.
+
+    `formats` are Pillow's names of the formats that may be opened, such as PNG; by default nearly all that it knows.
+    """
+    with opened(BytesIO(content), name, max_pixels, formats) as image:
         deep = any(tile.args in DEEP_COLOUR for tile in image.tile)
         turn = TURNS.get(orientation(image))
         image.load()
@@ -126,20 +131,25 @@ def check_file(path: Path) -> None:
 
 
 @contextmanager
-def opened(source: str | os.PathLike[str] | BytesIO, name: object) -> Iterator[ImageFile]:
+def opened(
+    source: str | os.PathLike[str] | BytesIO,
+    name: object,
+    max_pixels: int = MAX_PIXELS,
+    formats: Collection[str] | None = None,
+) -> Iterator[ImageFile]:
     """An image with its header read and its number of pixels checked. Whatever goes wrong is an `ImageError`."""
     Image.init()
-    formats = [known for known in Image.OPEN if known not in NEEDS_A_PROGRAM]
+    allowed = [known for known in formats or Image.OPEN if known not in NEEDS_A_PROGRAM]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's warnings of odd metadata; bombs are refused below
-            with Image.open(source, formats=formats) as image:
-                check_pixels(image, name)
+            with Image.open(source, formats=allowed) as image:
+                check_pixels(image, name, max_pixels)
                 yield image
     except ArcapsError:
         raise
     except Image.DecompressionBombError:
-        raise ImageError(name, f"has more than {MAX_PIXELS / 1e6:.0f} megapixels: scale it down first") from None
+        raise ImageError(name, f"has more than {max_pixels / 1e6:g} megapixels: scale it down first") from None
     except UnidentifiedImageError:
         raise ImageError(name, "is not an image that Pillow can read: convert it to PNG or JPEG") from None
     except Exception as error:  # a damaged file can make its decoder fail in any way
@@ -147,12 +157,12 @@ def opened(source: str | os.PathLike[str] | BytesIO, name: object) -> Iterator[I
         raise ImageError(name, f"is a damaged image ({reason}): replace it or leave it out") from None
 
 
-def check_pixels(image: Image.Image, name: object) -> None:
+def check_pixels(image: Image.Image, name: object, max_pixels: int) -> None:
     """Refuse an image with too many pixels, or with none."""
     width, height = image.size
-    if width * height > MAX_PIXELS:
+    if width * height > max_pixels:
         size = f"{width}x{height} pixels, {width * height / 1e6:,.0f} megapixels"
-        raise ImageError(name, f"has {size}, more than the {MAX_PIXELS / 1e6:.0f} that arcaps decodes: scale it down")
+        raise ImageError(name, f"has {size}, more than the {max_pixels / 1e6:g} that arcaps decodes: scale it down")
     if width * height == 0:
         raise ImageError(name, f"has {width}x{height} pixels: replace it or leave it out")
 

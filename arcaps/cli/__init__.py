@@ -6,7 +6,7 @@ import sys
 
 import tyro
 
-from arcaps.cli import analysis, bench, data, export, model, reproduce, training
+from arcaps.cli import analysis, bench, data, export, model, reproduce, serve, training
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 
@@ -20,6 +20,7 @@ app.command(training.sweep)
 app.command(reproduce.reproduce)
 app.command(analysis.analyze)
 app.command(export.export)
+app.command(serve.serve)
 app.command(model.info)
 app.command(bench.bench)
 data_app = tyro.extras.SubcommandApp()

@@ -1,0 +1,76 @@
+"""`arcaps serve`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from arcaps.errors import ArcapsError
+from arcaps.serve.limits import Limits
+
+if TYPE_CHECKING:
+    from arcaps.export import Exported
+
+Precision = Literal["float32", "float16", "int8"]
+
+
+def serve(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    threads: int = 1,
+    precision: Precision = "float32",
+    limits: tyro.conf.OmitArgPrefixes[Limits] = Limits(),  # noqa: B008 (it is frozen)
+    data: str = "",
+    data_dir: str = "",
+) -> None:
+    """Answer HTTP requests with a run's model: the page at /, predictions at /predict.
+
+    'curl -F image=@digit.png localhost:8000/predict' gives the class and the scores. docs/serving.md says more.
+
+    Args:
+        run: A run folder, a .safetensors file, an .onnx file of 'arcaps export', or the name of a pretrained model.
+        host: The address to listen on; 0.0.0.0 is reached from other machines too.
+        port: The port to listen on; 0 takes a free one.
+        threads: Threads of the model.
+        precision: float32 is exact, int8 is faster; int8 is calibrated on training images. An .onnx file has its own.
+        limits: What is accepted.
+        data: The data set for int8; by default what the run was trained on.
+        data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
+    """
+    import signal
+
+    from arcaps.serve.app import create_app
+    from arcaps.serve.server import listen, url
+    from arcaps.serve.server import run as run_server
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    try:
+        with listen(host, port) as listening:
+            exported = open_exported(run, precision, threads, data or None, data_dir or None)
+            app = create_app(exported, limits=limits)
+            print(f"{exported}\n{url(listening)}  (Ctrl-C stops it)", flush=True)
+            run_server(app, listening, limits=limits)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def open_exported(run: str, precision: Precision, threads: int, data: str | None, data_dir: str | None) -> "Exported":
+    """The model that was asked for, ready to answer; a model that is not exported yet is exported in memory."""
+    import tempfile
+
+    from arcaps.export import Exported, export_onnx
+    from arcaps.training.after import choose_data, open_model
+
+    if threads < 1:
+        raise ArcapsError(f"threads is {threads}: give 1 or more")
+    path = Path(run)
+    if path.suffix == ".onnx":
+        return Exported.open(path, threads=threads)
+    model = open_model(path)
+    calibration = choose_data(path, model, data, data_dir).train if precision == "int8" else None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.onnx")
+        export_onnx(model, file, precision=precision, calibration=calibration)
+        return Exported.from_bytes(file.read_bytes(), run, threads=threads)
