@@ -96,11 +96,12 @@ def read_content(path: str | os.PathLike[str]) -> bytes:
 
 
 def decode_image(
-    content: bytes, name: object, *, max_pixels: int = MAX_PIXELS, formats: Collection[str] | None = None
+    content: bytes, name: object, *, max_pixels: int | None = None, formats: Collection[str] | None = None
 ) -> Bytes:
     """The pixels in the bytes of an image file, as `read_image` gives them; `name` is for error messages.
 
-    `formats` are Pillow's names of the formats that may be opened, such as PNG; by default nearly all that it knows.
+    `max_pixels` is by default `MAX_PIXELS`. `formats` are Pillow's names of the formats that may be opened, such as PNG;
+    by default nearly all that it knows.
     """
     with opened(BytesIO(content), name, max_pixels, formats) as image:
         deep = any(tile.args in DEEP_COLOUR for tile in image.tile)
@@ -134,22 +135,23 @@ def check_file(path: Path) -> None:
 def opened(
     source: str | os.PathLike[str] | BytesIO,
     name: object,
-    max_pixels: int = MAX_PIXELS,
+    max_pixels: int | None = None,
     formats: Collection[str] | None = None,
 ) -> Iterator[ImageFile]:
     """An image with its header read and its number of pixels checked. Whatever goes wrong is an `ImageError`."""
     Image.init()
     allowed = [known for known in formats or Image.OPEN if known not in NEEDS_A_PROGRAM]
+    limit = MAX_PIXELS if max_pixels is None else max_pixels
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's warnings of odd metadata; bombs are refused below
             with Image.open(source, formats=allowed) as image:
-                check_pixels(image, name, max_pixels)
+                check_pixels(image, name, limit)
                 yield image
     except ArcapsError:
         raise
     except Image.DecompressionBombError:
-        raise ImageError(name, f"has more than {max_pixels / 1e6:g} megapixels: scale it down first") from None
+        raise ImageError(name, f"has more than {limit / 1e6:g} megapixels: scale it down first") from None
     except UnidentifiedImageError:
         raise ImageError(name, "is not an image that Pillow can read: convert it to PNG or JPEG") from None
     except Exception as error:  # a damaged file can make its decoder fail in any way
