@@ -100,8 +100,8 @@ def decode_image(
 ) -> Bytes:
     """The pixels in the bytes of an image file, as `read_image` gives them; `name` is for error messages.
 
-    `max_pixels` is by default `MAX_PIXELS`. `formats` are Pillow's names of the formats that may be opened, such as PNG;
-    by default nearly all that it knows.
+    `max_pixels` is by default `MAX_PIXELS`. `formats` are Pillow's names of what may be opened, such as PNG; by default
+    nearly all that it knows.
     """
     with opened(BytesIO(content), name, max_pixels, formats) as image:
         deep = any(tile.args in DEEP_COLOUR for tile in image.tile)
