@@ -14,7 +14,6 @@ from arcaps.analysis.attention import Attention, attention, normalised_entropy
 from arcaps.analysis.base import DoesNotApplyError, class_capsules
 from arcaps.analysis.cosine import Cosine, cosine
 from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings, Subject
-from arcaps.analysis.features import layer_features
 from arcaps.analysis.perturb import Perturbation, perturb
 from arcaps.analysis.pose import Pose, pose
 from arcaps.analysis.ridge import ridge_predictions
@@ -43,7 +42,6 @@ __all__ = [
     "class_capsules",
     "cosine",
     "fix_signs",
-    "layer_features",
     "normalised_entropy",
     "perturb",
     "pose",

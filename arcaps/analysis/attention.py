@@ -209,7 +209,10 @@ def without_channel(
         capsules = as_capsules(inputs[0])
         poses = capsules.poses.clone()
         poses[..., channel, :] = 0
-        return (capsules._replace(poses=poses), *inputs[1:])
+        presence = None if capsules.presence is None else capsules.presence.clone()
+        if presence is not None:
+            presence[..., channel] = 0
+        return (capsules._replace(poses=poses, presence=presence), *inputs[1:])
 
     classes = len(dataset.class_names)
     total, right = torch.zeros(classes, dtype=torch.float64), 0

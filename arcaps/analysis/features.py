@@ -1,25 +1,16 @@
-"""The features of every layer of a model, and how they are reduced for a read-out."""
+"""How the features of a layer are reduced for a read-out."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from arcaps.models import Classifier
 
-
-def layer_features(
-    model: Classifier, images: Float[Tensor, "batch channels height width"]
-) -> dict[str, Float[Tensor, "batch ..."]]:
-    """The outputs of the layers by name, the first layer first; the scores are read from the last.
+def pool(maps: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"] | None:
+    """The mean over the positions of maps or capsules; None for features without positions.
 
     Maps are (batch, channels, height, width), capsules (batch, height, width, caps, dim), class capsules (batch,
     classes, dim), the features of a dense layer (batch, features).
     """
-    return model.features(images)
-
-
-def pool(maps: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch features"] | None:
-    """The mean over the positions of maps or capsules; None for features without positions."""
     if maps.ndim == 5:
         return maps.mean((1, 2)).flatten(1)
     return maps.mean((2, 3)) if maps.ndim == 4 else None

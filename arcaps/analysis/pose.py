@@ -15,7 +15,7 @@ from torch import Tensor
 
 from arcaps.analysis.base import DoesNotApplyError, batches, choose_images, eval_mode, of_class, plain
 from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings, Subject
-from arcaps.analysis.features import layer_features, pool, sketch
+from arcaps.analysis.features import pool, sketch
 from arcaps.analysis.ridge import ridge_predictions
 from arcaps.analysis.section import Block, Picture, Section, Table, Text, code, number
 from arcaps.data import Augmentation, Dataset
@@ -191,7 +191,7 @@ def collect_features(
     found: dict[tuple[str, str], list[Tensor]] = {}
     numbers: dict[tuple[str, str], int] = {}
     for images, labels in batches(model, dataset, batch_size, "pose: features"):
-        by_layer = layer_features(model, images)
+        by_layer = model.features(images)
         name, final = list(by_layer.items())[-1]
         last.append((of_class(final, labels) if final.ndim == 3 else final.flatten(1)).cpu())
         if not layers:

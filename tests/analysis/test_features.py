@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from arcaps import Classifier, Dataset
-from arcaps.analysis import layer_features, pose
+from arcaps.analysis import pose
 from arcaps.analysis.features import pool, sketch
 from tests.analysis.conftest import SHAPES, noise_images, small_model
 
@@ -12,7 +12,7 @@ from tests.analysis.conftest import SHAPES, noise_images, small_model
 def test_the_layers_of_a_capsule_network(trained: Classifier, digits: Dataset) -> None:
     images = digits.images[:3].float() / 255
     with torch.no_grad():
-        found = layer_features(trained, images)
+        found = trained.features(images)
         output = trained(images)
     assert list(found) == ["stem", "primary", "conv_caps.0", "class_caps"]
     assert output.capsules is not None
@@ -25,7 +25,7 @@ def test_the_layers_of_a_capsule_network(trained: Classifier, digits: Dataset) -
 def test_the_layers_of_a_cnn(name: str) -> None:
     model = small_model(name)
     with torch.no_grad():
-        found = list(layer_features(model, torch.rand(2, 1, 28, 28)).items())
+        found = list(model.features(torch.rand(2, 1, 28, 28)).items())
     assert len(found) > 3
     assert found[-1][1].shape == (2, 8)
     assert found[0][1].ndim == 4

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from arcaps import ArcapsError, Classifier, Dataset
-from arcaps.analysis import layer_features, pose, ridge_predictions
+from arcaps.analysis import pose, ridge_predictions
 from arcaps.analysis.pose import read_out, transformed
 from arcaps.analysis.ridge import STRENGTHS, decompose, ridge
 from arcaps.data import affnist
@@ -111,7 +111,7 @@ def test_a_cnn_and_colour_images() -> None:
     assert found.read_outs["pixels"].shared.isnan().all()
     assert found.as_dict()["read_outs"]["pixels"]["shared"]["angle"] is None
     images = torch.rand(3, 3, 32, 32)
-    features = list(layer_features(model, images).values())[-1]
+    features = list(model.features(images).values())[-1]
     linear = model.get_submodule("head.3")
     torch.testing.assert_close(linear(features), model(images).logits)
 
