@@ -51,6 +51,22 @@ def squash_variant(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*whe
     return capsules * (-torch.expm1(-length) / length)
 
 
+def unit(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
+    """Each capsule divided by its length. One shorter than rounding has no direction: it becomes 0, with gradient 0."""
+    length = lengths(capsules).unsqueeze(-1)
+    return capsules / torch.where(length > torch.finfo(capsules.dtype).eps, length, torch.inf)
+
+
+def shares_of(weights: Float[Tensor, "*where inp"]) -> Float[Tensor, "*where inp"]:
+    """Weights divided by their sum. Where the sum is 0, all shares are 0, with gradient 0.
+
+    shares[m] = w[m] / sum over k of w[k]
+    """
+    total = weights.sum(-1, keepdim=True)
+    smallest = torch.finfo(weights.dtype).tiny ** 0.5
+    return weights / torch.where(total > smallest, total, torch.inf)
+
+
 def mix_votes(
     votes: Float[Tensor, "*where out inp dim"],
     coefficients: Float[Tensor, "*where out inp"],

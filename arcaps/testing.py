@@ -62,7 +62,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     assert found.shape == expected.shape, f"shapes differ: {tuple(found.shape)} and {tuple(expected.shape)}"
     found, expected = found.detach(), expected.detach()
     scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
-    return float((found - expected).abs().max() / scale)
+    return float(((found - expected).abs().max() / scale).detach())
 
 
 def equivariance_error(

@@ -1,16 +1,14 @@
 """Dynamic routing: CapsuleNet's routing by agreement."""
 
-from collections.abc import Callable
-
-from einops import einsum
+import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
-from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, squash
-from arcaps.routing.base import Routing
+from arcaps.functional import squash
+from arcaps.routing.agreement import agreement_routing, check_iterations
+from arcaps.routing.base import Compete, Routing
 
 
 def dynamic_routing(
@@ -18,7 +16,8 @@ def dynamic_routing(
     *,
     iterations: int = 3,
     presence: Float[Tensor, "*where inp"] | None = None,
-    compete: Callable[[Tensor], Tensor] = over_outputs,
+    compete: Compete = over_outputs,
+    bias: Float[Tensor, "out dim"] | None = None,
 ) -> Routed:
     """Route by agreement ("Dynamic routing between capsules", procedure 1).
 
@@ -26,39 +25,36 @@ def dynamic_routing(
 
     Each input capsule divides itself among the output capsules: the softmax is over n, the outputs, or what `compete`
     says. Gradients flow through every iteration. The last squash is left to the layer's activation. The coefficients
-    returned are `a * c`.
+    returned are `a * c`. It is `agreement_routing` with the squash as reference.
     """
-    logits = votes.new_zeros(votes.shape[:-1])
-
-    def mix() -> tuple[Tensor, Tensor]:
-        coefficients = compete(logits)
-        coefficients = coefficients if presence is None else coefficients * presence.unsqueeze(-2)
-        return mix_votes(votes, coefficients), coefficients
-
-    capsules, coefficients = mix()
-    for _ in range(iterations - 1):
-        logits = logits + einsum(votes, squash(capsules), "... out inp dim, ... out dim -> ... out inp")
-        capsules, coefficients = mix()
-    return Routed(capsules, coefficients)
+    return agreement_routing(
+        votes, reference=squash, iterations=iterations, presence=presence, compete=compete, bias=bias
+    )
 
 
 class DynamicRouting(Routing, name="dynamic"):
-    """Dynamic routing with any number of iterations. It has no parameters."""
+    """Dynamic routing with any number of iterations. It has no parameters, unless there is a `bias`.
+
+    With `bias` a learned vector for each output, 0.1 at the start, is added to the sum of the votes in every
+    iteration: so in the authors' code, though not in their paper, and in SegCaps. Without any bias, here or in the
+    votes, a capsule network cannot tell an input from its negative. Leaky routing of the authors' code is
+    `competition="outputs(leak=True)"`.
+    """
 
     needs = frozenset({"presence", "compete"})
     divides = "outputs"
 
-    def __init__(self, in_caps: int, out_caps: int, dim: int, *, iterations: int = 3) -> None:
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, iterations: int = 3, bias: bool = False) -> None:
         super().__init__(in_caps, out_caps, dim)
-        if iterations < 1:
-            raise ArcapsError(f"dynamic routing with {iterations} iterations: give at least 1")
+        check_iterations("dynamic", iterations)
         self.iterations = iterations
+        self.bias = nn.Parameter(torch.full((out_caps, dim), 0.1)) if bias else None
 
     def forward(
         self,
         votes: Float[Tensor, "*where out inp dim"],
         *,
         presence: Float[Tensor, "*where inp"] | None = None,
-        compete: Callable[[Tensor], Tensor] = over_outputs,
+        compete: Compete = over_outputs,
     ) -> Routed:
-        return dynamic_routing(votes, iterations=self.iterations, presence=presence, compete=compete)
+        return dynamic_routing(votes, iterations=self.iterations, presence=presence, compete=compete, bias=self.bias)

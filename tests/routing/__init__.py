@@ -1,0 +1,1 @@
+"""Tests of the routings, one file for each."""

@@ -1,0 +1,153 @@
+"""What holds for every routing of the agreement family, EM, self-routing and Heinsen's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from arcaps import ARCapsNet, Routing, load, testing
+from arcaps.capsules import Routed
+
+ROUTINGS = [
+    "dynamic",
+    "dynamic(bias=True)",
+    "kl",
+    "kl(keep=True)",
+    "inverted",
+    "self_attention",
+    "em",
+    "em(mass='paper', iterations=3)",
+    "em(damping=0.9, floor=0.0005)",
+    "self",
+    "heinsen",
+    "heinsen(normalise=False)",
+]
+IN_DIM = 3
+
+every_routing = pytest.mark.parametrize("spec", ROUTINGS)
+every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+
+
+def made(spec: str, inputs: int, outputs: int, dim: int, dtype: torch.dtype = torch.float32) -> Routing:
+    """A routing whose parameters are not those of its start."""
+    routing = Routing.build(spec, inputs, outputs, dim, in_dim=IN_DIM)
+    for parameter in routing.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return routing.to(dtype)
+
+
+def route(routing: Routing, votes: Tensor, presence: Tensor | None = None, inputs: Tensor | None = None) -> Routed:
+    """Route, with inputs where they are needed."""
+    needed: dict[str, Any] = {}
+    if "inputs" in routing.needs:
+        needed["inputs"] = votes.new_zeros(*votes.shape[:-3], votes.shape[-2], IN_DIM) if inputs is None else inputs
+    return Routed(*routing(votes, presence=presence, **needed))
+
+
+@every_dtype
+@every_routing
+def test_the_law_of_presence(spec: str, dtype: torch.dtype) -> None:
+    routing = made(spec, 5, 4, 6, dtype)
+    if spec == "dynamic(bias=True)":
+        nn.init.zeros_(routing.bias)  # type: ignore[arg-type]
+    votes, inputs = torch.randn(3, 4, 5, 6, dtype=dtype), torch.randn(3, 5, IN_DIM, dtype=dtype)
+    testing.assert_absent_inputs_are_ignored(routing, votes, inputs)
+
+
+def test_with_a_bias_the_capsule_of_absent_inputs_is_the_bias() -> None:
+    routing = made("dynamic(bias=True)", 5, 4, 6)
+    nothing = route(routing, torch.randn(3, 4, 5, 6), torch.zeros(3, 5))
+    torch.testing.assert_close(nothing.capsules, routing.bias.expand(3, 4, 6))  # type: ignore[union-attr]
+    assert (nothing.coefficients == 0).all()
+
+
+@every_dtype
+@every_routing
+@pytest.mark.parametrize("counts", [(1, 1), (1, 4), (5, 1), (5, 4)])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e3])
+def test_values_and_gradients_are_finite(spec: str, dtype: torch.dtype, counts: tuple[int, int], scale: float) -> None:
+    inputs, outputs = counts
+    routing = made(spec, inputs, outputs, 6, dtype)
+    votes = (scale * torch.randn(3, outputs, inputs, 6, dtype=dtype)).requires_grad_()
+    presence = torch.rand(3, inputs, dtype=dtype)
+    presence[0] = 0
+    presence.requires_grad_()
+    capsules = torch.randn(3, inputs, IN_DIM, dtype=dtype).requires_grad_()
+    found = route(routing, votes, presence, capsules)
+    assert found.capsules.shape == (3, outputs, 6)
+    assert found.coefficients.shape == (3, outputs, inputs)
+    values = [tensor for tensor in found if tensor is not None]
+    assert all(value.isfinite().all() and value.dtype == dtype for value in values)
+    leaves = [votes, presence, capsules, *routing.parameters()]
+    gradients = torch.autograd.grad(sum(value.sum() for value in values), leaves, allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+@every_routing
+def test_the_gradient_is_that_of_the_value(spec: str) -> None:
+    routing = made(spec, 3, 2, 4, torch.float64)
+    votes = torch.randn(2, 2, 3, 4, dtype=torch.float64, requires_grad=True)
+    presence = (0.2 + 0.8 * torch.rand(2, 3, dtype=torch.float64)).requires_grad_()
+    inputs = torch.randn(2, 3, IN_DIM, dtype=torch.float64, requires_grad=True)
+
+    def of(votes: Tensor, presence: Tensor, inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor for tensor in route(routing, votes, presence, inputs) if tensor is not None)
+
+    assert torch.autograd.gradcheck(of, (votes, presence, inputs))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in ROUTINGS if spec not in ("dynamic", "kl", "kl(keep=True)")])
+def test_every_parameter_is_used(spec: str) -> None:
+    routing = made(spec, 5, 4, 6)
+    found = route(routing, torch.randn(3, 4, 5, 6), None, torch.randn(3, 5, IN_DIM))
+    value = (found.capsules * torch.randn(3, 4, 6)).sum()
+    value = value if found.presence is None else value + found.presence.square().sum()
+    for gradient in torch.autograd.grad(value, list(routing.parameters())):
+        assert (gradient != 0).any()
+
+
+@every_routing
+def test_it_can_be_exported_with_any_batch(spec: str) -> None:
+    class WithPresence(nn.Module):
+        def __init__(self, routing: Routing) -> None:
+            super().__init__()
+            self.routing = routing
+
+        def forward(self, votes: Tensor, presence: Tensor, inputs: Tensor) -> Tensor:
+            return route(self.routing, votes, presence, inputs).capsules
+
+    module = WithPresence(made(spec, 5, 4, 6)).eval()
+
+    def arguments(batch: int) -> tuple[Tensor, ...]:
+        return torch.randn(batch, 4, 5, 6), torch.rand(batch, 5), torch.randn(batch, 5, IN_DIM)
+
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(module, arguments(3), dynamic_shapes=({0: batch}, {0: batch}, {0: batch}))
+    for size in (1, 7):
+        given = arguments(size)
+        torch.testing.assert_close(program.module()(*given), module(*given))
+
+
+@every_routing
+def test_a_model_with_it_is_saved_and_loaded(spec: str, tmp_path: Path) -> None:
+    model = ARCapsNet(image_size=(12, 12), caps=3, dim=4, primary_dim=4, stem_channels=4, routing=spec).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    images = torch.rand(2, 1, 12, 12)
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    assert again.class_caps.routing.spec == spec.replace('"', "'")
+    torch.testing.assert_close(again(images).scores, model(images).scores, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in ROUTINGS if spec.split("(")[0] not in ("self_attention", "heinsen")])
+def test_each_input_divides_itself_among_the_outputs(spec: str) -> None:
+    routing = made(spec, 5, 4, 6, torch.float64)
+    assert routing.divides == "outputs"
+    coefficients = route(
+        routing, torch.randn(3, 4, 5, 6).double(), None, torch.randn(3, 5, IN_DIM).double()
+    ).coefficients
+    assert (coefficients >= 0).all()
+    torch.testing.assert_close(coefficients.sum(-2), torch.ones(3, 5).double())

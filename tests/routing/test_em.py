@@ -1,0 +1,176 @@
+"""EM routing: its plain-loop reference, and figures computed by hand."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from arcaps import ArcapsError, ConvCaps, Routing
+from arcaps.capsules import Capsules
+from arcaps.routing import em_routing
+from tests.routing import reference
+
+E1 = torch.tensor([[[0.0], [2.0], [4.0]], [[1.0], [1.0], [4.0]]], dtype=torch.float64)
+"""Two outputs, three inputs, one dimension."""
+SCHEDULE = [0.0005, 0.000975, 0.00142625]
+NOUGHT = torch.zeros(2, dtype=torch.float64)
+
+same = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
+
+
+def hand(found: Tensor | None, *expected: object) -> None:
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+def votes_of(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def plain(votes: Tensor, steps: int, **options: object) -> tuple[Tensor, Tensor, Tensor]:
+    """Without floor, betas and schedule, as the figures by hand."""
+    out = votes.new_zeros(votes.shape[-3])
+    found = em_routing(votes, out, out, **({"inverse_temperatures": [1.0] * steps, "floor": 0.0} | options))  # type: ignore[arg-type]
+    assert found.presence is not None
+    return found.capsules, found.coefficients, found.presence
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("damping", [1.0, 0.9])
+def test_it_is_the_plain_loop(steps: int, damping: float) -> None:
+    votes, presence = votes_of(2, 3, 4, 5), torch.rand(2, 4, dtype=torch.float64)
+    betas = votes_of(2, 3)
+    options = {"inverse_temperatures": [0.1, 0.2, 0.3][:steps], "mass_scale": 0.8, "damping": damping, "floor": 0.01}
+    found = em_routing(votes, *betas, presence=presence, **options)  # type: ignore[arg-type]
+    for index in range(2):
+        expected = reference.em(votes[index], presence[index], *betas, **options)  # type: ignore[arg-type]
+        for one, other in zip(found, expected, strict=True):
+            same(one[index], other)
+
+
+def test_one_iteration_is_mean_and_variance() -> None:
+    votes = votes_of(7, 3, 5, 4)
+    presence = torch.full((7, 5), 0.6, dtype=torch.float64)
+    capsules, coefficients, activation = plain(votes, 1, presence=presence)
+    same(capsules, votes.mean(-2))
+    same(coefficients.sum(-1), torch.full((7, 3), 5 * 0.6 / 3, dtype=torch.float64))
+    cost = 0.6 * 5 / 3 * 0.5 * votes.var(-2, correction=0).log().sum(-1)
+    same(activation, (-cost).sigmoid())
+
+
+def test_two_iterations_by_hand() -> None:
+    capsules, coefficients, activation = plain(E1, 1)
+    hand(capsules[:, 0], 2, 2)
+    hand(coefficients.sum(-1), 1.5, 1.5)
+    hand(activation, 0.323962, 0.372885)
+    hand(-activation.logit(), 0.735622, 0.519860)
+    capsules, coefficients, activation = plain(E1, 2)
+    hand(coefficients, (0.313354, 0.491380, 0.491380), (0.686646, 0.508620, 0.508620))
+    hand(capsules[:, 0], 2.274707, 1.895518)
+    hand(activation, 0.361346, 0.368213)
+    variance = (coefficients * (E1[..., 0] - capsules).square()).sum(-1) / coefficients.sum(-1)
+    hand(variance, 2.408065, 1.884601)
+
+
+def test_the_schedule_by_hand() -> None:
+    routing = Routing.build("em(mass='paper', iterations=3)", 3, 2, 1)
+    assert routing.inverse_temperatures == pytest.approx(SCHEDULE)
+    capsules, coefficients, activation = plain(E1, 2, inverse_temperatures=SCHEDULE[:2])
+    hand(coefficients, (0.344367, 0.526501, 0.526501), (0.655633, 0.473499, 0.473499))
+    hand(capsules[:, 0], 2.260682, 1.886353)
+    hand(activation, 0.499849, 0.499877)
+
+
+def test_damping_by_hand() -> None:
+    capsules, _, activation = plain(E1, 1, damping=0.9, floor=5e-4)
+    hand(capsules[:, 0], 1.8, 1.8)
+    cost = -activation.logit()  # 1.5 ln(var) / 2
+    hand((cost / 0.75).exp(), 2.707167, 2.0405)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_moving_all_votes_moves_the_capsules_alone(iterations: int) -> None:
+    votes, by = votes_of(7, 3, 5, 4), votes_of(4)
+    routing = Routing.build(f"em(iterations={iterations})", 5, 3, 4).double()
+    still, moved = routing(votes), routing(votes + by)
+    torch.testing.assert_close(moved.capsules, still.capsules + by, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(moved.coefficients, still.coefficients, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(moved.presence, still.presence, rtol=1e-8, atol=1e-9)
+
+
+def test_the_relative_mass_does_not_depend_on_the_number_of_inputs() -> None:
+    votes = votes_of(7, 3, 5, 4)
+    twice = torch.cat([votes, votes], 2)
+    few, many = Routing.build("em", 5, 3, 4).double(), Routing.build("em", 10, 3, 4).double()
+    same(few(votes).presence, many(twice).presence)
+    same(few(votes).capsules, many(twice).capsules)
+    few, many = (Routing.build("em(mass='paper')", inputs, 3, 4).double() for inputs in (5, 10))
+    assert not torch.allclose(few(votes).presence, many(twice).presence)
+
+
+def test_absent_inputs_are_as_if_they_were_not_there() -> None:
+    votes, betas = votes_of(7, 3, 5, 4), votes_of(2, 3)
+    presence = torch.tensor([1.0, 0.0, 0.3, 0.0, 0.5], dtype=torch.float64).expand(7, 5)
+    there = presence[0] > 0
+    found = em_routing(votes, *betas, inverse_temperatures=[0.5, 1.0], presence=presence)
+    alone = em_routing(votes[:, :, there], *betas, inverse_temperatures=[0.5, 1.0], presence=presence[:, there])
+    same(found.capsules, alone.capsules)
+    same(found.presence, alone.presence)
+    same(found.coefficients[:, :, there], alone.coefficients)
+
+
+def test_the_presence_of_an_input_has_an_effect() -> None:
+    votes = votes_of(7, 3, 5, 4)
+    sure = torch.ones(7, 5).double()
+    unsure = sure.clone()
+    unsure[:, 0] = 0.1
+    routing = Routing.build("em", 5, 3, 4).double()
+    assert not torch.allclose(routing(votes, presence=sure).capsules, routing(votes, presence=unsure).capsules)
+
+
+def test_overlapping_windows_share_an_input() -> None:
+    layer = ConvCaps(1, 4, 1, 4, padding="valid", votes="window", routing="em(iterations=1)", competition="overlap")
+    coefficients = layer(torch.zeros(1, 4, 4, 1, 4)).coefficients[0, :, :, 0].detach()  # (2, 2, 9)
+    assert coefficients[0, 0].view(3, 3)[0, 0] == 1, "a corner is under one window"
+    torch.testing.assert_close(coefficients[0, 0].view(3, 3)[0, 1], torch.tensor(1 / 2))
+    torch.testing.assert_close(coefficients[0, 0].view(3, 3)[1, 1], torch.tensor(1 / 4))
+
+
+def test_each_input_is_divided_among_all_windows_over_it() -> None:
+    layer = ConvCaps(2, 4, 3, 4, padding="same", votes="window", routing="em(iterations=3)", competition="overlap")
+    layer = layer.double()
+    presence = torch.rand(2, 5, 6, 2).double()
+    capsules = Capsules(votes_of(2, 5, 6, 2, 4), presence)
+    weights = layer(capsules).coefficients  # a * r
+    child = layer.votes.overlap(5, 6).child.flatten()  # type: ignore[union-attr]
+    totals = torch.zeros(2, 5 * 6 * 2 + 1).double().index_add(1, child, weights.sum(-2).flatten(1))
+    same(totals[:, :-1], presence.flatten(1))
+    assert (totals[:, -1] == 0).all(), "padded places get nothing"
+
+
+def test_extreme_votes_stay_finite() -> None:
+    votes = torch.cat([1e4 * torch.randn(3, 4, 5, 6), torch.zeros(3, 4, 5, 6)], 2).requires_grad_()
+    for spec in ("em(iterations=3)", "em(iterations=3, mass='paper')", "em(damping=0.9, floor=5e-4)"):
+        found = Routing.build(spec, 10, 4, 6)(votes)
+        (gradient,) = torch.autograd.grad(sum(x.sum() for x in found), votes)
+        assert all(x.isfinite().all() for x in (*found, gradient))
+
+
+def test_it_does_not_run_in_sixteen_bits() -> None:
+    routing = Routing.build("em", 5, 4, 6)
+    votes = torch.randn(3, 4, 5, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = routing(votes.bfloat16())
+    assert found.capsules.dtype == torch.float32
+    torch.testing.assert_close(found.capsules, routing(votes.bfloat16().float()).capsules)
+
+
+def test_mistakes_are_named() -> None:
+    for spec, message in {
+        "em(iterations=0)": "em routing with 0 iterations: give at least 1",
+        "em(mass='other')": "em routing with mass='other': there are relative, paper",
+        "em(damping=0.0)": "give a number above 0, at most 1",
+        "em(floor=0.0)": "give a variance above 0",
+    }.items():
+        with pytest.raises(ArcapsError, match=message):
+            Routing.build(spec, 5, 4, 6)
