@@ -8,6 +8,7 @@ functions (`compat.needs_plain_functions`).
 from arcaps.kernels.attention import RoutedPatches
 from arcaps.kernels.channels import ChannelProduct
 from arcaps.kernels.random import dropout_mask, random_bytes
+from arcaps.kernels.squares import Squares
 from arcaps.kernels.windows import Windows
 
-__all__ = ["ChannelProduct", "RoutedPatches", "Windows", "dropout_mask", "random_bytes"]
+__all__ = ["ChannelProduct", "RoutedPatches", "Squares", "Windows", "dropout_mask", "random_bytes"]

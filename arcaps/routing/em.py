@@ -11,9 +11,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Routed
+from arcaps.compat import needs_plain_functions
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
 from arcaps.functional import mix_votes, shares_of
+from arcaps.kernels import Squares
+from arcaps.kernels.squares import plain_squares
 from arcaps.routing.agreement import check_iterations
 from arcaps.routing.base import Compete, Routing
 
@@ -48,6 +51,7 @@ def em_routing(
     absent, all three are 0. Gradients flow through every iteration.
     """
     dim, last = votes.shape[-1], len(inverse_temperatures) - 1
+    squares_about = plain_squares if needs_plain_functions() else Squares.apply
     shares = compete(votes.new_zeros(votes.shape[:-1]))
     centre = votes.new_zeros(())
     for step, inverse_temperature in enumerate(inverse_temperatures):
@@ -57,7 +61,7 @@ def em_routing(
         parts = shares_of(weights)  # (..., out, inp)
         mean = mix_votes(votes, parts)  # (..., out, dim)
         centre = mean if damping == 1 else damping * mean + (1 - damping) * centre
-        squares = (votes - centre.unsqueeze(-2)).square()  # (..., out, inp, dim)
+        squares = squares_about(votes, centre)  # (..., out, inp, dim)
         variance = mix_votes(squares, parts) + floor  # (..., out, dim)
         log_variance = variance.log().sum(-1)  # (..., out)
         cost = mass_scale * mass * (dim * beta_u + 0.5 * log_variance)

@@ -98,7 +98,7 @@ class HeinsenRouting(Routing, name="heinsen"):
         self, inputs: Float[Tensor, "*where inp in_dim"], capsules: Float[Tensor, "*where out dim"]
     ) -> Float[Tensor, "*where out inp"]:
         """The logits: how like each input is to what each output capsule predicts."""
-        predicted = normalised(capsules) @ self.predict * self.predict_scale + self.predict_bias
+        predicted = torch.addcmul(self.predict_bias, normalised(capsules) @ self.predict, self.predict_scale)
         products = einsum(inputs, predicted, "... inp d, ... out d -> ... out inp")
         return F.logsigmoid(products * self.similarity_weight + self.similarity_bias)
 

@@ -1,6 +1,7 @@
 """The agreement family: its plain-loop reference, and figures computed by hand."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,14 @@ from torch import Tensor
 from arcaps import ArcapsError, Routing
 from arcaps.competition import Competition
 from arcaps.functional import squash, unit
-from arcaps.routing import agreement_routing, dynamic_routing, query_key_routing
+from arcaps.routing import (
+    DynamicRouting,
+    InvertedRouting,
+    SelfAttentionRouting,
+    agreement_routing,
+    dynamic_routing,
+    query_key_routing,
+)
 from tests.routing import reference
 
 H1 = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)
@@ -39,7 +47,7 @@ def layer_norm(capsules: Tensor) -> Tensor:
 def test_it_is_the_plain_loop(name: str, keep: bool, iterations: int) -> None:
     function = {"squash": squash, "unit": unit, "layer_norm": layer_norm, "identity": lambda s: s}[name]
     votes, presence, bias = votes_of(2, 3, 4, 5), torch.rand(2, 4, dtype=torch.float64), votes_of(3, 5)
-    options = {"reference": function, "keep": keep, "tau": 0.7, "iterations": iterations, "bias": bias}
+    options: dict[str, Any] = {"reference": function, "keep": keep, "tau": 0.7, "iterations": iterations, "bias": bias}
     capsules, coefficients, sure = agreement_routing(votes, presence=presence, **options)
     assert sure is None
     for index in range(2):
@@ -71,7 +79,8 @@ def test_without_a_bias_the_negative_is_routed_alike_and_with_it_not() -> None:
     negative = dynamic_routing(-votes)
     same(negative.capsules, -capsules)
     same(negative.coefficients, coefficients)
-    with_bias = Routing.build("dynamic(bias=True)", 5, 4, 6).double()
+    with_bias = DynamicRouting(5, 4, 6, bias=True).double()
+    assert with_bias.bias is not None
     torch.testing.assert_close(with_bias.bias.detach(), torch.full((4, 6), 0.1).double())
     assert not torch.allclose(with_bias(-votes).coefficients, with_bias(votes).coefficients)
     one = Routing.build("dynamic(bias=True, iterations=1)", 5, 4, 6).double()(votes)
@@ -85,7 +94,10 @@ def test_leaky_routing_has_one_more_output_without_votes() -> None:
     found = dynamic_routing(votes, compete=leak)
     same(found.capsules, more.capsules[:, :4])
     same(found.coefficients, more.coefficients[:, :4])
-    same(dynamic_routing(votes, iterations=1, compete=leak).coefficients, torch.full((3, 4, 5), 1 / 5, dtype=torch.float64))
+    same(
+        dynamic_routing(votes, iterations=1, compete=leak).coefficients,
+        torch.full((3, 4, 5), 1 / 5, dtype=torch.float64),
+    )
     hand(dynamic_routing(H1, iterations=2, compete=leak).coefficients, both_inputs(0.325147, 0.388932))
 
 
@@ -147,7 +159,7 @@ def test_a_capsule_of_length_zero_has_no_direction_and_no_gradient() -> None:
     capsules = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
     directions = unit(capsules)
     torch.testing.assert_close(directions.detach(), torch.tensor([[0.0, 0.0], [0.6, 0.8]]))
-    directions.sum().backward()  # type: ignore[no-untyped-call]
+    directions.sum().backward()
     assert capsules.grad is not None
     assert (capsules.grad[0] == 0).all()
     assert (capsules.grad[1] != 0).all()
@@ -179,7 +191,7 @@ def test_inverted_with_one_output_does_not_depend_on_iterations() -> None:
 
 def test_inverted_shares_its_learned_scale_and_shift() -> None:
     votes = votes_of(3, 4, 5, 6)
-    routing = Routing.build("inverted", 5, 4, 6).double()
+    routing = InvertedRouting(5, 4, 6).double()
     for parameter in routing.parameters():
         torch.nn.init.normal_(parameter)
     first = F.layer_norm(votes.sum(-2) / 4, (6,), routing.weight, routing.bias)
@@ -197,7 +209,7 @@ def test_self_attention_by_hand() -> None:
 
 def test_self_attention_in_its_own_words() -> None:
     votes = votes_of(3, 4, 5, 6)
-    routing = Routing.build("self_attention", 5, 4, 6).double()
+    routing = SelfAttentionRouting(5, 4, 6).double()
     torch.nn.init.normal_(routing.offset)
     c = (torch.einsum("bnmd,bnd->bnm", votes, votes.sum(-2)) / 6**0.5).softmax(1) + routing.offset
     same(routing(votes).coefficients, c)
@@ -217,7 +229,7 @@ def test_the_mean_vote_as_query_is_query_key_without_matrices() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ArcapsError, match="kl routing with tau=0.0: give a temperature above 0"):
+    with pytest.raises(ArcapsError, match=r"kl routing with tau=0\.0: give a temperature above 0"):
         Routing.build("kl(tau=0.0)", 2, 2, 4)
     with pytest.raises(ArcapsError, match="inverted routing with 0 iterations: give at least 1"):
         Routing.build("inverted(iterations=0)", 2, 2, 4)

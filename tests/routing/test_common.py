@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from arcaps import ARCapsNet, Routing, load, testing
 from arcaps.capsules import Routed
+from arcaps.routing import DynamicRouting
 
 ROUTINGS = [
     "dynamic",
@@ -57,9 +58,9 @@ def test_the_law_of_presence(spec: str, dtype: torch.dtype) -> None:
 
 
 def test_with_a_bias_the_capsule_of_absent_inputs_is_the_bias() -> None:
-    routing = made("dynamic(bias=True)", 5, 4, 6)
+    routing = DynamicRouting(5, 4, 6, bias=True)
     nothing = route(routing, torch.randn(3, 4, 5, 6), torch.zeros(3, 5))
-    torch.testing.assert_close(nothing.capsules, routing.bias.expand(3, 4, 6))  # type: ignore[union-attr]
+    torch.testing.assert_close(nothing.capsules, torch.full((3, 4, 6), 0.1))
     assert (nothing.coefficients == 0).all()
 
 
@@ -81,7 +82,7 @@ def test_values_and_gradients_are_finite(spec: str, dtype: torch.dtype, counts: 
     values = [tensor for tensor in found if tensor is not None]
     assert all(value.isfinite().all() and value.dtype == dtype for value in values)
     leaves = [votes, presence, capsules, *routing.parameters()]
-    gradients = torch.autograd.grad(sum(value.sum() for value in values), leaves, allow_unused=True)
+    gradients = torch.autograd.grad([value.sum() for value in values], leaves, allow_unused=True)
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 

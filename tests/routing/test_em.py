@@ -8,6 +8,8 @@ from torch import Tensor
 
 from arcaps import ArcapsError, ConvCaps, Routing
 from arcaps.capsules import Capsules
+from arcaps.kernels import Squares
+from arcaps.kernels.squares import plain_squares
 from arcaps.routing import em_routing
 from tests.routing import reference
 
@@ -45,6 +47,7 @@ def test_it_is_the_plain_loop(steps: int, damping: float) -> None:
     for index in range(2):
         expected = reference.em(votes[index], presence[index], *betas, **options)  # type: ignore[arg-type]
         for one, other in zip(found, expected, strict=True):
+            assert one is not None
             same(one[index], other)
 
 
@@ -174,3 +177,18 @@ def test_mistakes_are_named() -> None:
     }.items():
         with pytest.raises(ArcapsError, match=message):
             Routing.build(spec, 5, 4, 6)
+
+
+def test_the_kernel_of_squared_differences_is_its_plain_twin() -> None:
+    votes = votes_of(2, 5, 3, 4).permute(1, 2, 0, 3)  # as a layer makes them: the inputs are the first axis in memory
+    leaves = [votes.requires_grad_(), votes_of(5, 3, 4).requires_grad_()]
+    found, expected = Squares.apply(*leaves), plain_squares(*leaves)
+    same(found, expected)
+    weights = torch.rand_like(found)
+    for one, other in zip(
+        torch.autograd.grad((found * weights).sum(), leaves),
+        torch.autograd.grad((expected * weights).sum(), leaves),
+        strict=True,
+    ):
+        same(one, other)
+    assert torch.autograd.gradgradcheck(Squares.apply, leaves)

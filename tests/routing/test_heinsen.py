@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from arcaps import Routing
-from arcaps.routing import heinsen_routing
+from arcaps.routing import HeinsenRouting, heinsen_routing
 from tests.routing import reference
 
 same = partial(torch.testing.assert_close, rtol=1e-11, atol=1e-11)
@@ -25,7 +25,7 @@ def test_it_is_the_plain_loop(iterations: int) -> None:
     # Far from zero: there the loop, which normalises s / sqrt(inp), and its eps of 1e-5 are the same thing.
     votes, inputs, presence = 3 * votes_of(2, 3, 4, 5), votes_of(2, 4, 6), torch.rand(2, 4, dtype=torch.float64)
     found = routing(votes, inputs=inputs, presence=presence)
-    parameters = dict(routing.named_parameters())
+    parameters: dict[str, Tensor] = dict(routing.named_parameters())
     for index in range(2):
         expected = reference.heinsen(votes[index], presence[index], inputs[index], parameters, iterations=iterations)
         same(found.capsules[index], expected[0])
@@ -46,7 +46,7 @@ def test_where_ignoring_costs_nothing_the_benefit_is_a_share() -> None:
 
 
 def test_one_output_uses_all_there_is() -> None:
-    routing = Routing.build("heinsen", 5, 1, 4, in_dim=6).double()
+    routing = HeinsenRouting(5, 1, 4, in_dim=6).double()
     inputs = votes_of(7, 5, 6)
     found = routing(votes_of(7, 1, 5, 4), inputs=inputs)
     same(found.coefficients, routing.beta_use * routing.activity(inputs).unsqueeze(-2))

@@ -29,6 +29,7 @@ def test_it_is_the_plain_loop() -> None:
     for index in range(2):
         expected = reference.self_routing(votes[index], presence[index], inputs[index], weight, bias)
         for one, other in zip(found, expected, strict=True):
+            assert one is not None
             same(one[index], other)
     assert found.presence is not None
     same(found.presence.sum(-1), torch.ones(2).double())
