@@ -12,8 +12,16 @@ from torch import Tensor
 
 def softmax(values: list[Tensor]) -> list[Tensor]:
     """Exponentials as parts of their sum."""
-    total = sum((value.exp() for value in values), torch.zeros(()))
+    total = add([value.exp() for value in values])
     return [value.exp() / total for value in values]
+
+
+def add(values: list[Tensor]) -> Tensor:
+    """The sum, one after the other."""
+    total = torch.zeros_like(values[0])
+    for value in values:
+        total = total + value
+    return total
 
 
 def divide(logits: list[list[Tensor]]) -> list[list[Tensor]]:
@@ -48,7 +56,7 @@ def agreement(
     logits = zeros(votes)
     for iteration in range(iterations):
         c = divide(logits)
-        capsules = [bias[n] + sum(presence[m] * c[n][m] * votes[n, m] for m in range(inputs)) for n in range(outputs)]
+        capsules = [bias[n] + add([presence[m] * c[n][m] * votes[n, m] for m in range(inputs)]) for n in range(outputs)]
         if iteration < iterations - 1:
             for n in range(outputs):
                 for m in range(inputs):
@@ -75,11 +83,11 @@ def em(
         new_centre, variance, activation = [], [], []
         for n in range(outputs):
             w = [r[n][m] * presence[m] for m in range(inputs)]
-            mass = sum(w)
-            mean = sum(w[m] * votes[n, m] for m in range(inputs)) / mass
+            mass = add(w)
+            mean = add([w[m] * votes[n, m] for m in range(inputs)]) / mass
             mu = damping * mean + (1 - damping) * centre[n]
-            var = sum(w[m] * (votes[n, m] - mu) ** 2 for m in range(inputs)) / mass + floor
-            cost = sum(mass_scale * mass * (beta_u[n] + 0.5 * var[d].log()) for d in range(dim))
+            var = add([w[m] * (votes[n, m] - mu) ** 2 for m in range(inputs)]) / mass + floor
+            cost = add([mass_scale * mass * (beta_u[n] + 0.5 * var[d].log()) for d in range(dim)])
             new_centre.append(mu)
             variance.append(var)
             activation.append(1 / (1 + (-inverse_temperature * (beta_a[n] - cost)).exp()))
@@ -103,8 +111,8 @@ def self_routing(
     r = divide(logits)
     capsules, activation = [], []
     for n in range(outputs):
-        total = sum(presence[m] * r[n][m] for m in range(count))
-        capsules.append(sum(presence[m] * r[n][m] * votes[n, m] for m in range(count)) / total)
+        total = add([presence[m] * r[n][m] for m in range(count)])
+        capsules.append(add([presence[m] * r[n][m] * votes[n, m] for m in range(count)]) / total)
         activation.append(total / presence.sum())
     return torch.stack(capsules), table(r) * presence, torch.stack(activation)
 
@@ -129,7 +137,7 @@ def heinsen(
                 use = presence[m] * f[m] * r[n][m]
                 ignore = presence[m] * f[m] - use
                 phi[n][m] = p["beta_use"][n, m] * use - p["beta_ignore"][n, m] * ignore
-        capsules = [normalise(sum(phi[n][m] * votes[n, m] * scale for m in range(count))) for n in range(outputs)]
+        capsules = [normalise(add([phi[n][m] * votes[n, m] * scale for m in range(count)])) for n in range(outputs)]
         if iteration < iterations - 1:
             logits = zeros(votes)
             for n in range(outputs):
