@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from arcaps import Activation, ArcapsError, ARCapsNet, ClassCaps, ConvCaps, Decoder, PrimaryCaps, Routing, testing
+from arcaps import (
+    Activation,
+    ArcapsError,
+    ARCapsNet,
+    ClassCaps,
+    ConvCaps,
+    Decoder,
+    PrimaryCaps,
+    Routed,
+    Routing,
+    testing,
+)
 
 ROUTINGS = [*Routing.known, "dynamic(iterations=1)", "query_key(heads=1)"]
 ACTIVATIONS = [*Activation.known, "capsule(compression=2)"]
@@ -16,6 +27,10 @@ DTYPES = [torch.float32, torch.float64]
 
 every_routing = pytest.mark.parametrize("routing", ROUTINGS)
 every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
+every_pair = pytest.mark.parametrize(  # each works on each capsule by itself: not all pairs are needed
+    ("routing", "activation"),
+    [*((routing, "capsule") for routing in ROUTINGS), *(("attention", one) for one in ACTIVATIONS if one != "capsule")],
+)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
 every_stride = pytest.mark.parametrize("stride", [1, 2])
 
@@ -31,8 +46,7 @@ def capsules_like(layer: ConvCaps, *size: int, batch: int = 3) -> Tensor:
 
 
 @every_dtype
-@every_routing
-@every_activation
+@every_pair
 @given(size=sizes, in_caps=counts, out_caps=counts, in_dim=dims, out_dim=dims, stride=st.integers(1, 3))
 def test_conv_caps_shapes_batches_and_gradients(
     dtype: torch.dtype,
@@ -56,8 +70,7 @@ def test_conv_caps_shapes_batches_and_gradients(
 
 
 @every_dtype
-@every_routing
-@every_activation
+@every_pair
 @every_stride
 def test_conv_caps_is_local_and_shifts_with_its_input(
     dtype: torch.dtype, routing: str, activation: str, stride: int
@@ -89,8 +102,7 @@ def test_the_network_up_to_its_last_conv_caps_shifts_with_its_input() -> None:
 
 
 @every_dtype
-@every_routing
-@every_activation
+@every_pair
 @pytest.mark.parametrize("votes", ["conv", "window"])
 def test_class_caps(dtype: torch.dtype, routing: str, activation: str, votes: str) -> None:
     layer = ClassCaps(2, 3, 5, 4, in_size=(3, 4), votes=votes, routing=routing, activation=activation).to(dtype)
@@ -147,16 +159,23 @@ def test_dynamic_routing_ties_the_output_channels_together() -> None:
         testing.assert_own_parameters(layer, torch.randn(2, 3, 3, 2, 3))
 
 
-@given(lead=st.lists(st.integers(1, 3), max_size=4), routing=st.sampled_from(ROUTINGS))
-def test_a_routing_works_on_any_leading_axes(lead: list[int], routing: str) -> None:
-    layer = Routing.build(routing, 3, 2, 4).double()
+@every_routing
+@given(lead=st.lists(st.integers(1, 3), max_size=4))
+def test_a_routing_works_on_any_leading_axes(routing: str, lead: list[int]) -> None:
+    layer = Routing.build(routing, 3, 2, 4, in_dim=5).double()
     votes = torch.randn(*lead, 2, 3, 4, dtype=torch.float64)
-    capsules, coefficients, _ = layer(votes)
+    inputs = torch.randn(*lead, 3, 5, dtype=torch.float64)
+
+    def route(votes: Tensor) -> Routed:
+        needed = {"inputs": inputs.reshape(*votes.shape[:-3], 3, 5)} if "inputs" in layer.needs else {}
+        return Routed(*layer(votes, **needed))
+
+    capsules, coefficients, _ = route(votes)
     assert capsules.shape == (*lead, 2, 4)
     assert coefficients.shape == (*lead, 2, 3)
-    flat, *_ = layer(votes.reshape(-1, 2, 3, 4))
+    flat, *_ = route(votes.reshape(-1, 2, 3, 4))
     torch.testing.assert_close(capsules.reshape(-1, 2, 4), flat, rtol=1e-10, atol=1e-10)
-    testing.assert_finite_gradients(layer, torch.zeros_like(votes))
+    testing.assert_finite_gradients(route, torch.zeros_like(votes))
 
 
 def test_equal_votes_are_their_own_mixture() -> None:
