@@ -58,9 +58,15 @@ from .models import load as load
 from .preprocessing import Preprocessing as Preprocessing
 from .routing import AttentionRouting as AttentionRouting
 from .routing import DynamicRouting as DynamicRouting
+from .routing import EMRouting as EMRouting
+from .routing import HeinsenRouting as HeinsenRouting
+from .routing import InvertedRouting as InvertedRouting
+from .routing import KLRouting as KLRouting
 from .routing import QueryKeyRouting as QueryKeyRouting
 from .routing import RandomRouting as RandomRouting
 from .routing import Routing as Routing
+from .routing import SelfAttentionRouting as SelfAttentionRouting
+from .routing import SelfRouting as SelfRouting
 from .routing import UniformRouting as UniformRouting
 from .routing import list_routings as list_routings
 from .scores import Score as Score
