@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo bench test lint format clean
+.PHONY: help setup demo bench docs test lint format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -21,6 +21,9 @@ demo: .venv/ready  ## train AR CapsNet on the embedded digits, and write a repor
 bench: .venv/ready  ## time the models on this machine, with a table, JSON and a chart in bench/: about a quarter of an hour
 	$(BIN)/arcaps bench --growth --save bench
 
+docs: .venv/ready  ## build the API reference from the docstrings, in site/
+	$(BIN)/python -W error -m pdoc --docformat markdown --output-directory site arcaps
+
 test: lint  ## run all checks: ruff, mypy, pytest
 	$(BIN)/pytest -n auto
 
@@ -34,4 +37,4 @@ format: .venv/ready  ## put the code in the house style
 	$(BIN)/ruff format .
 
 clean:  ## remove all that the other targets made
-	rm -rf .venv bench .hypothesis .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv bench site .hypothesis .mypy_cache .pytest_cache .ruff_cache dist

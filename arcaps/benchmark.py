@@ -1,11 +1,12 @@
 """How fast the models are on this machine's processor, as multiples of the matrix products that they are made of.
 
-The floor of an act is the time its multiply-adds would take as plain float32 matrix products, at the best rate seen in
-the same run. Machines are noisy: everything is timed in rounds, one after the other, so that a slow minute hits all
-alike, and medians and minima are both told. A product of matrices itself is slower by the median than at its best, so
-each round of an act is also compared with the products made just before it.
+The floor of an operation is the time its multiply-adds would take as plain float32 matrix products, at the best rate
+seen in the same run. Machines are noisy: everything is timed in rounds, one after the other, so that a slow minute
+affects all alike, and both medians and minima are given. A matrix product itself is slower by the median than at its
+best, so each round of an operation is also compared with the products made just before it.
 """
 
+import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -23,7 +24,6 @@ from torch import Tensor
 
 from arcaps.costs import info
 from arcaps.data import Batch
-from arcaps.data.sources import Report
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 from arcaps.models import Classifier, create_model
@@ -34,21 +34,22 @@ SHAPES: dict[str, dict[str, Any]] = {
     "mnist": {"image_size": (28, 28), "channels": 1},
     "cifar10": {"image_size": (32, 32), "channels": 3},
 }
+logger = logging.getLogger("arcaps")
 PAPER_OPTIONS: dict[tuple[str, str], dict[str, Any]] = {("ar_capsnet", "cifar10"): {"layers": 4}}
 CPU = torch.device("cpu")
 MATMUL_SIDE = 2048
 ROUND_SECONDS = 1.0
-"""An act is repeated for so long in each round, as it is in use: the first time pays for what others left behind."""
+"""An operation is repeated for this time in each round: the first time pays for what others left in the caches."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One act of one model: how long it took, and how many times its floor."""
+    """One operation of one model: how long it took, and how many times its floor."""
 
     model: str
     data: str
     precision: str
-    act: str
+    operation: str
     """"training step", "forward" (a batch), or "latency" (one image)."""
     batch_size: int
     median_ms: float
@@ -56,7 +57,7 @@ class Timing:
     images_per_second: float
     times_floor: float
     """The median, as a multiple of the floor at the best rate of the run."""
-    times_floor_then: float
+    times_recent_floor: float
     """The same with each round's own rate, measured just before: the median over the rounds."""
     peak_mb: float | None
     """The most memory of a process that does nothing else, itself included; None where the system does not tell."""
@@ -101,18 +102,18 @@ class Benchmark:
         return asdict(self)
 
 
-def seconds(act: Callable[[], object]) -> float:
+def seconds(operation: Callable[[], object]) -> float:
     """How long it takes."""
     began = time.perf_counter()
-    act()
+    operation()
     return time.perf_counter() - began
 
 
-def repeated(act: Callable[[], object]) -> list[float]:
+def repeated(operation: Callable[[], object]) -> list[float]:
     """How long it takes, time and again for a second: once at least."""
-    taken = [seconds(act)]
+    taken = [seconds(operation)]
     while sum(taken) < ROUND_SECONDS:
-        taken.append(seconds(act))
+        taken.append(seconds(operation))
     return taken
 
 
@@ -152,8 +153,8 @@ class Subject:
         with self.autocast():
             self.for_inference(images)
 
-    def acts(self) -> dict[str, tuple[Callable[[], None], int, int]]:
-        """By name: the act, its images, and the forward passes that it counts as."""
+    def operations(self) -> dict[str, tuple[Callable[[], None], int, int]]:
+        """By name: the operation, its images, and the forward passes that it counts as."""
         return {
             "training step": (self.step, self.batch_size, 3),
             "forward": (partial(self.answer, self.images), self.batch_size, 1),
@@ -171,14 +172,14 @@ def peak_mb() -> float | None:
 
 
 def peaks(name: str, options: dict[str, Any], batch_size: int, precision: torch.dtype) -> dict[str, float | None]:
-    """The most memory after each kind of act, the smallest first. For a process of its own."""
+    """The most memory after each kind of operation, the smallest first. For a process of its own."""
     keep_freed_memory()
     subject = Subject(name, options, batch_size, precision)
     found = {}
-    for act in ("latency", "forward", "training step"):
+    for operation in ("latency", "forward", "training step"):
         for _ in range(2):
-            subject.acts()[act][0]()
-        found[act] = peak_mb()
+            subject.operations()[operation][0]()
+        found[operation] = peak_mb()
     return found
 
 
@@ -222,7 +223,6 @@ def bench(
     batch_size: int = 100,
     precisions: tuple[str, ...] | None = None,
     growth: bool = False,
-    report: Report = print,
 ) -> Benchmark:
     """Time training steps, batches and single images; with `growth` also how time and memory grow with the settings.
 
@@ -251,21 +251,21 @@ def bench(
     products: dict[str, list[float]] = {name: [] for name in {"float32": 0, **dtypes}}
     times: dict[tuple[str, str, str, str], list[tuple[float, list[float]]]] = {}
     for number in range(rounds + 1):
-        report(f"round {number} of {rounds}" if number else "warming up")
+        logger.info(f"round {number} of {rounds}" if number else "warming up")
         for name, taken in products.items():
             taken.append(matmul_seconds(choose_precision(name, CPU)))
         for key, subject in subjects.items():
-            for act, (call, *_) in subject.acts().items():
+            for operation, (call, *_) in subject.operations().items():
                 products["float32"].append(matmul_seconds(torch.float32))
-                times.setdefault((*key, act), []).append((products["float32"][-1], repeated(call)))
+                times.setdefault((*key, operation), []).append((products["float32"][-1], repeated(call)))
     rates = {name: gflops(min(taken)) for name, taken in products.items()}
     timings = []
     for key, subject in subjects.items():
         model, where, precision = key
-        report(f"memory of {model} on {where} in {precision}")
+        logger.info(f"memory of {model} on {where} in {precision}")
         memory = alone(peaks, subject.name, subject.options, batch_size, subject.precision)
-        for act, (_, images, passes) in subject.acts().items():
-            counted = times[(*key, act)][1:]
+        for operation, (_, images, passes) in subject.operations().items():
+            counted = times[(*key, operation)][1:]
             median = statistics.median(taken for _, round_times in counted for taken in round_times)
             work = 2e-9 * multiply_adds(subject.name, subject.options) * passes * images
             timings.append(
@@ -273,16 +273,16 @@ def bench(
                     model=model,
                     data=where,
                     precision=precision,
-                    act=act,
+                    operation=operation,
                     batch_size=images,
                     median_ms=1000 * median,
                     minimum_ms=1000 * min(min(round_times) for _, round_times in counted),
                     images_per_second=images / median,
                     times_floor=median / (work / rates["float32"]),
-                    times_floor_then=statistics.median(
+                    times_recent_floor=statistics.median(
                         statistics.median(round_times) / (work / gflops(then)) for then, round_times in counted
                     ),
-                    peak_mb=memory[act],
+                    peak_mb=memory[operation],
                 )
             )
     growth_steps = max(3, rounds // 2)
@@ -298,7 +298,7 @@ def bench(
         notes=notes,
         growth_steps=growth_steps,
         timings=timings,
-        growth=measure_growth(growth_steps, report) if growth else [],
+        growth=measure_growth(growth_steps) if growth else [],
         ratios=compare(subjects, timings),
     )
 
@@ -311,7 +311,7 @@ def compare(subjects: dict[tuple[str, str, str], Subject], timings: list[Timing]
         if model != "ar_capsnet" or theirs is None:
             continue
         median = {
-            (timing.model, timing.act): timing.median_ms
+            (timing.model, timing.operation): timing.median_ms
             for timing in timings
             if (timing.data, timing.precision) == (where, precision)
         }
@@ -319,7 +319,10 @@ def compare(subjects: dict[tuple[str, str, str], Subject], timings: list[Timing]
             {
                 "data": where,
                 "precision": precision,
-                **{act: median["capsule_net", act] / median["ar_capsnet", act] for act in ours.acts()},
+                **{
+                    operation: median["capsule_net", operation] / median["ar_capsnet", operation]
+                    for operation in ours.operations()
+                },
                 "parameters": theirs.model.parameter_count() / ours.model.parameter_count(),
                 "multiply_adds": multiply_adds(theirs.name, theirs.options) / multiply_adds(ours.name, ours.options),
             }
@@ -344,11 +347,11 @@ def growth_settings() -> list[tuple[str, str, dict[str, Any], int]]:
     ]
 
 
-def measure_growth(rounds: int, report: Report) -> list[Growth]:
+def measure_growth(rounds: int) -> list[Growth]:
     """Each setting in a process of its own."""
     rows = []
     for setting, value, options, batch_size in growth_settings():
-        report(f"growth: {setting} {value}")
+        logger.info(f"growth: {setting} {value}")
         took, best_product, memory = alone(step_alone, options, batch_size, rounds, torch.get_num_threads())
         work = multiply_adds("ar_capsnet", options)
         rows.append(

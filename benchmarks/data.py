@@ -10,12 +10,12 @@ import arcaps
 from arcaps.data import Batch
 
 
-def median_ms(act: Callable[[], object], repetitions: int) -> float:
-    """The median time of an act, in milliseconds, after one that does not count."""
+def median_ms(operation: Callable[[], object], repetitions: int) -> float:
+    """The median time of an operation, in milliseconds, after one that does not count."""
     times = []
     for _ in range(repetitions + 1):
         start = time.perf_counter()
-        act()
+        operation()
         times.append(1000 * (time.perf_counter() - start))
     return statistics.median(times[1:])
 

@@ -11,8 +11,8 @@ import torch
 import arcaps.benchmark
 from arcaps import ArcapsError, bench, create_model
 from arcaps.benchmark import Benchmark, multiply_adds
-from arcaps.cli.bench import caption, print_tables
-from arcaps.figures import bench_chart, save
+from arcaps.cli.bench import print_tables
+from arcaps.reports.benchmark import save_benchmark
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +21,15 @@ def result() -> Benchmark:
         patch.setattr(arcaps.benchmark, "MATMUL_SIDE", 64)
         patch.setattr(arcaps.benchmark, "ROUND_SECONDS", 0.01)
         patch.setattr(arcaps.benchmark, "growth_settings", lambda: [("batch", "2", {"layers": 0}, 2)])
-        return bench(
-            ("ar_capsnet", "capsule_net"), ("mnist",), rounds=2, batch_size=2, growth=True, report=lambda _: None
-        )
+        return bench(("ar_capsnet", "capsule_net"), ("mnist",), rounds=2, batch_size=2, growth=True)
 
 
 def test_every_act_of_every_model_is_timed(result: Benchmark) -> None:
-    acts = [(row.model, row.act, row.batch_size) for row in result.timings if row.precision == "float32"]
-    assert acts == [
-        (model, act, images)
+    operations = [(row.model, row.operation, row.batch_size) for row in result.timings if row.precision == "float32"]
+    assert operations == [
+        (model, operation, images)
         for model in ("ar_capsnet", "capsule_net")
-        for act, images in (("training step", 2), ("forward", 2), ("latency", 1))
+        for operation, images in (("training step", 2), ("forward", 2), ("latency", 1))
     ]
 
 
@@ -39,7 +37,7 @@ def test_the_floor_is_the_multiply_adds_at_the_best_rate(result: Benchmark) -> N
     work = multiply_adds("ar_capsnet", {})
     for row in result.timings:
         if row.model == "ar_capsnet":
-            passes = 3 if row.act == "training step" else 1
+            passes = 3 if row.operation == "training step" else 1
             floor_ms = 2 * work * passes * row.batch_size / (result.gflops["float32"] * 1e6)
             assert row.times_floor == pytest.approx(row.median_ms / floor_ms)
             assert row.images_per_second == pytest.approx(1000 * row.batch_size / row.median_ms)
@@ -52,11 +50,11 @@ def test_a_round_is_also_compared_with_the_products_just_before_it(monkeypatch: 
     monkeypatch.setattr(arcaps.benchmark, "matmul_seconds", lambda _: next(products))
     monkeypatch.setattr(arcaps.benchmark, "seconds", lambda _: 2.0)
     monkeypatch.setattr(arcaps.benchmark, "alone", lambda *_: defaultdict(lambda: None))
-    result = bench(("ar_capsnet",), ("mnist",), rounds=3, precisions=("float32",), report=lambda _: None)
+    result = bench(("ar_capsnet",), ("mnist",), rounds=3, precisions=("float32",))
     assert result.median_gflops == pytest.approx(result.gflops["float32"] / 2)
     for row in result.timings:
         assert row.median_ms == 2000
-        assert row.times_floor == pytest.approx(2 * row.times_floor_then)
+        assert row.times_floor == pytest.approx(2 * row.times_recent_floor)
 
 
 def test_ratios_are_capsule_net_over_ar_capsnet(result: Benchmark) -> None:
@@ -64,7 +62,9 @@ def test_ratios_are_capsule_net_over_ar_capsnet(result: Benchmark) -> None:
     ours, theirs = create_model("ar_capsnet"), create_model("capsule_net")
     assert ratio["parameters"] == theirs.parameter_count() / ours.parameter_count()
     assert ratio["multiply_adds"] == pytest.approx(3.2, abs=0.1)
-    median = {(row.model, row.act): row.median_ms for row in result.timings if row.precision == ratio["precision"]}
+    median = {
+        (row.model, row.operation): row.median_ms for row in result.timings if row.precision == ratio["precision"]
+    }
     assert ratio["forward"] == median["capsule_net", "forward"] / median["ar_capsnet", "forward"]
 
 
@@ -80,9 +80,9 @@ def test_tables_json_and_chart(result: Benchmark, tmp_path: Path, capsys: pytest
     assert f"{torch.get_num_threads()} threads" in printed
     assert "CapsuleNet over AR CapsNet" in printed
     assert max(map(len, printed.splitlines()[:20])) <= 80
-    assert json.loads(json.dumps(result.as_dict()))["timings"][0]["model"] == "ar_capsnet"
-    chart = save(bench_chart(result.as_dict()["timings"], caption(result)), tmp_path / "bench.png")
-    assert chart.stat().st_size > 5000
+    save_benchmark(result, tmp_path / "bench")
+    assert json.loads((tmp_path / "bench/bench.json").read_text())["timings"][0]["model"] == "ar_capsnet"
+    assert (tmp_path / "bench/bench.png").stat().st_size > 5000
 
 
 def test_mistakes_are_named() -> None:

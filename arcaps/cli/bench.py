@@ -1,10 +1,11 @@
 """`arcaps bench`."""
 
 import json as jsonlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arcaps.cli.options import Flag, report
+from arcaps.cli.options import Flag
 
 if TYPE_CHECKING:
     from arcaps.benchmark import Benchmark
@@ -45,7 +46,6 @@ def bench(
         batch_size=batch_size,
         precisions=precisions,
         growth=growth,
-        report=report,
     )
     text = jsonlib.dumps(result.as_dict(), indent=2)
     if json:
@@ -53,25 +53,10 @@ def bench(
     else:
         print_tables(result)
     if save is not None:
-        from arcaps.figures import bench_chart
-        from arcaps.figures import save as save_figure
-        from arcaps.storage import write_whole
+        from arcaps.reports.benchmark import save_benchmark
 
-        save.mkdir(parents=True, exist_ok=True)
-        write_whole(save / "bench.json", (text + "\n").encode())
-        save_figure(bench_chart(result.as_dict()["timings"], caption(result)), save / "bench.png")
-        report(f"written: {save}/bench.json, {save}/bench.png")
-
-
-def caption(result: "Benchmark") -> str:
-    """Where and how it was measured."""
-    machine = result.machine
-    rates = ", ".join(f"{rate:,.0f} GFLOP/s in {name}" for name, rate in result.gflops.items())
-    return (
-        f"{machine['processor']}, {machine['threads']} threads, torch {result.versions['torch']}, {result.day}; "
-        f"medians over {result.rounds} interleaved rounds; matrix products: {rates} at best, by the median "
-        f"{result.median_gflops:,.0f} in float32"
-    )
+        save_benchmark(result, save)
+        print(f"written: {save}/bench.json, {save}/bench.png", file=sys.stderr)
 
 
 def print_tables(result: "Benchmark") -> None:
@@ -94,29 +79,43 @@ def print_tables(result: "Benchmark") -> None:
     def milliseconds(value: float) -> str:
         return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
+    from arcaps.reports.benchmark import caption
+
     console = Console()
     for where, precision in dict.fromkeys((row.data, row.precision) for row in result.timings):
         rows = [
             [
                 row.model,
-                row.act,
+                row.operation,
                 str(row.batch_size),
                 milliseconds(row.median_ms),
                 milliseconds(row.minimum_ms),
                 f"{row.images_per_second:,.0f}",
                 f"{row.times_floor:.2f}",
-                f"{row.times_floor_then:.2f}",
+                f"{row.times_recent_floor:.2f}",
                 gigabytes(row.peak_mb),
             ]
             for row in result.timings
             if (row.data, row.precision) == (where, precision)
         ]
-        headings = ["model", "act", "batch", "median\nms", "least\nms", "images/s", "times\nfloor", "then", "peak\nGB"]
+        headings = [
+            "model",
+            "operation",
+            "batch",
+            "median\nms",
+            "least\nms",
+            "images/s",
+            "times\nfloor",
+            "times recent\nfloor",
+            "peak\nGB",
+        ]
         show(f"{where}, {precision}", headings, rows, 2)
     if result.ratios:
-        acts = ["training step", "forward", "latency", "parameters", "multiply_adds"]
-        rows = [[row["data"], row["precision"], *(f"{row[act]:.2f}" for act in acts)] for row in result.ratios]
-        show("CapsuleNet over AR CapsNet", ["data", "format", *(act.replace("_", "-") for act in acts)], rows, 2)
+        operations = ["training step", "forward", "latency", "parameters", "multiply_adds"]
+        rows = [[row["data"], row["precision"], *(f"{row[name]:.2f}" for name in operations)] for row in result.ratios]
+        show(
+            "CapsuleNet over AR CapsNet", ["data", "format", *(name.replace("_", "-") for name in operations)], rows, 2
+        )
     if result.growth:
         rows = [
             [
@@ -134,6 +133,6 @@ def print_tables(result: "Benchmark") -> None:
         headings = ["setting", "value", "batch", "million\nmult.-adds", "step\nms", "ms per\nimage", "times\nfloor"]
         title = f"how a training step of AR CapsNet grows: medians of {result.growth_steps} steps"
         show(title, [*headings, "peak\nGB"], rows, 2)
-    floors = "times floor: by the best matrix products of the run; then: by those just before each round"
+    floors = "times floor: by the best matrix products of the run; recent: by those just before each round"
     for line in [caption(result), floors, *result.notes]:
         console.print(line, highlight=False, soft_wrap=True)

@@ -8,11 +8,6 @@ from matplotlib.figure import Figure
 from arcaps.figures.base import BLUE, ORANGE, clean, styled
 
 
-def operation_of(row: Mapping[str, Any]) -> str:
-    """What was timed; records of version 0.1 call it "act"."""
-    return str(row["operation"] if "operation" in row else row["act"])
-
-
 @styled
 def bench_chart(rows: Sequence[Mapping[str, Any]], caption: str) -> Figure:
     """Bars: each model's training step and forward pass as a multiple of its floor, one panel per number format."""
@@ -22,7 +17,7 @@ def bench_chart(rows: Sequence[Mapping[str, Any]], caption: str) -> Figure:
     figure = Figure(figsize=(1.5 + 5 * len(precisions), 1.4 + 0.55 * len(subjects)))
     panels = figure.subplots(1, len(precisions), squeeze=False, sharey=True)
     for axes, precision in zip(panels[0], precisions, strict=True):
-        found = {(row["model"], row["data"], operation_of(row)): row for row in rows if row["precision"] == precision}
+        found = {(row["model"], row["data"], row["operation"]): row for row in rows if row["precision"] == precision}
         for place, (operation, colour) in enumerate(operations.items()):
             heights = [number + 0.36 * (place - 0.5) for number in range(len(subjects))]
             values = [found[*subject, operation]["times_floor"] for subject in subjects]
