@@ -118,7 +118,9 @@ def settings_table(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
         last = metrics[-1]
         rows.append(["training", f"{len(metrics)} epochs, {last['step']:,} steps, {last['seconds'] / 60:.1f} minutes"])
     rows += [
-        [name.replace("_", " "), setting(value)] for name, value in recipe.items() if name not in ("name", "about", "model")
+        [name.replace("_", " "), setting(value)]
+        for name, value in recipe.items()
+        if name not in ("name", "about", "model")
     ]
     rows += [[name, setting(value)] for name, value in config.get("settings", {}).items()]
     if machine:
