@@ -67,11 +67,11 @@ def layers_figure(record: Mapping[str, Any], about: str) -> Figure:
     for axes, parameter in zip(grid.flat, parameters, strict=False):
         for number, (run, rows) in enumerate(runs.items()):
             for kind, line in (("pooled", ":"), ("whole", "-")):
-                chosen = [(place, row) for place, row in enumerate(layer_order(rows)) if row["kind"] == kind]
+                chosen = [row for row in rows if row["kind"] == kind]
                 if chosen:
                     axes.plot(
-                        [layer_place(rows, row["layer"]) for _, row in chosen],
-                        [max(row["r2"][parameter], -0.05) for _, row in chosen],
+                        [layer_place(rows, row["layer"]) for row in chosen],
+                        [max(row["r2"][parameter], -0.05) for row in chosen],
                         ls=line,
                         marker=MARKERS[number % len(MARKERS)],
                         ms=4,
@@ -98,12 +98,6 @@ def layers_figure(record: Mapping[str, Any], about: str) -> Figure:
         "capsules. The first layer is at the left. " + about,
     )
     return figure
-
-
-def layer_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of one run, the first layer first."""
-    names = list(dict.fromkeys(row["layer"] for row in rows))
-    return sorted(rows, key=lambda row: names.index(row["layer"]))
 
 
 def layer_place(rows: list[dict[str, Any]], layer: str) -> float:
