@@ -3,18 +3,32 @@
 The numbered equations are those of "Attention routing between capsules" (2019).
 """
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
 import torch
 from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
 
+def autocasts(device: str) -> bool:
+    """Whether there is an autocast under way on this type of device."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def in_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in the number format of the autocast under way, if there is one: for products that it cannot see."""
     device = tensors[0].device.type
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if not autocasts(device):
         return tensors
     return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+
+
+def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
+    """A context in which no autocast changes number formats: for steps that need more than 16 bits."""
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if autocasts(device) else nullcontext()
 
 
 def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:

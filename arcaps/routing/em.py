@@ -1,7 +1,6 @@
 """EM routing: the votes as a mixture of Gaussians, one for each output capsule."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from math import isfinite, log, pi
 
 import torch
@@ -14,7 +13,7 @@ from arcaps.capsules import Routed
 from arcaps.compat import needs_plain_functions
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, shares_of
+from arcaps.functional import mix_votes, shares_of, without_autocast
 from arcaps.kernels import Squares
 from arcaps.kernels.squares import plain_squares
 from arcaps.routing.agreement import check_iterations
@@ -127,8 +126,7 @@ class EMRouting(Routing, name="em"):
         compete: Compete = over_outputs,
     ) -> Routed:
         wide = torch.promote_types(votes.dtype, torch.float32)
-        device = votes.device.type
-        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
+        with without_autocast(votes):
             return em_routing(
                 votes.to(wide),
                 self.beta_u.to(wide),

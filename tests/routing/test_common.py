@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arcaps import ARCapsNet, Routing, load, testing
+from arcaps import ARCapsNet, Routing, info, load, testing
 from arcaps.capsules import Routed
 from arcaps.routing import DynamicRouting
 
@@ -152,3 +152,29 @@ def test_each_input_divides_itself_among_the_outputs(spec: str) -> None:
     ).coefficients
     assert (coefficients >= 0).all()
     torch.testing.assert_close(coefficients.sum(-2), torch.ones(3, 5).double())
+
+
+@every_routing
+def test_its_costs_can_be_counted(spec: str) -> None:
+    model = ARCapsNet(image_size=(12, 12), caps=3, dim=4, primary_dim=4, stem_channels=4, routing=spec)
+    assert info(model, batch_size=2).trainable_parameters == model.parameter_count()
+
+
+@pytest.mark.parametrize("spec", ["self", "heinsen"])
+def test_the_poses_of_absent_inputs_are_ignored_too(spec: str) -> None:
+    routing = made(spec, 5, 4, 6, torch.float64)
+    votes, inputs = torch.randn(3, 4, 5, 6).double(), torch.randn(3, 5, IN_DIM).double()
+    presence = torch.tensor([1.0, 0.0, 0.3, 0.0, 0.5]).double().expand(3, 5)
+    others = torch.where(presence.unsqueeze(-1) > 0, inputs, 7 * inputs - 3)
+    for found, expected in zip(
+        route(routing, votes, presence, others), route(routing, votes, presence, inputs), strict=True
+    ):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("spec", ["em", "em(mass='paper', iterations=3)", "self"])
+def test_without_inputs_there_is_no_output(spec: str) -> None:
+    found = route(made(spec, 5, 4, 6), torch.randn(3, 4, 5, 6), torch.tensor([[0.0], [1e-3], [1.0]]).expand(3, 5))
+    assert found.presence is not None
+    assert (found.presence[0] == 0).all()
+    assert (found.presence[1:] > 0).all()
