@@ -71,9 +71,14 @@ from .routing import UniformRouting as UniformRouting
 from .routing import list_routings as list_routings
 from .scores import Score as Score
 from .scores import list_scores as list_scores
-from .training import Recipe as Recipe
+from .settings import Recipe as Recipe
+from .training import Prediction as Prediction
+from .training import Result as Result
 from .training import Run as Run
 from .training import evaluate as evaluate
+from .training import open_run as open_run
+from .training import predict as predict
+from .training import register_recipe as register_recipe
 from .training import train as train
 from .votes import ConvVotes as ConvVotes
 from .votes import Votes as Votes

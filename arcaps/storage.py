@@ -1,32 +1,49 @@
-"""One safetensors file holds a model: the weights, and in its metadata all that is needed to use them. Never pickle."""
+"""Files that are whole or not there, and safetensors files with metadata and a checksum. Never pickle."""
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from arcaps.errors import ArcapsError
 
 FORMAT = 1
 """The layout of the metadata. Raised when an older arcaps could not read what this one writes."""
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""What safetensors calls the types of numbers."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write all of it or nothing: a temporary file beside `path`, flushed to the disk, takes its name at the end."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            for part in [content] if isinstance(content, bytes) else content:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -42,19 +59,77 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return found
 
 
+def raw_bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor's values."""
+    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
+
+
+def digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
+    """The SHA-256 of names and values, and of the metadata if there are any."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(raw_bytes(tensors[name]))
+    for key in sorted(metadata or {}):
+        found.update(f"{key}={(metadata or {})[key]}".encode())
+    return found.hexdigest()
+
+
+def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    """The bytes of a safetensors file, part by part. The library's own writer orders the metadata at random."""
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    end = 0
+    for name in order:
+        start, end = end, end + tensors[name].numel() * tensors[name].element_size()
+        shape = list(tensors[name].shape)
+        header[name] = {"dtype": DTYPES[tensors[name].dtype], "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in order:
+        yield raw_bytes(tensors[name])
+
+
 def write_file(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write tensors, and metadata of plain values, whole or not at all."""
-    described = {"arcaps_format": FORMAT, **metadata}
-    content = save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-        metadata={key: json.dumps(value) for key, value in described.items()},
-    )
-    write_whole(Path(path), content)
+    """Write tensors, and metadata of plain values, whole or not at all. The same content makes the same bytes."""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES:
+            raise ArcapsError(f"{path}: {name} has values of {tensor.dtype}, which a file cannot hold")
+    described = {key: json.dumps(value) for key, value in {"arcaps_format": FORMAT, **metadata}.items()}
+    described["checksum"] = json.dumps(digest(tensors, described))
+    write_whole(Path(path), serialise(tensors, described))
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and metadata of a file that `write_file` wrote; any other file is refused with the reason."""
     path = Path(path)
+    refuse_other_files(path)
+    try:
+        with safe_open(path, framework="pt") as opened:
+            raw = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
+    except SafetensorError as error:
+        raise ArcapsError(f"{path} is truncated or damaged: {error}: copy it again, or save the model again") from None
+    if "arcaps_format" not in raw:
+        raise ArcapsError(
+            f"{path} is a safetensors file, but not one that arcaps wrote: it does not say how to build the model"
+        )
+    metadata = {key: read_metadata(path, key, value) for key, value in raw.items()}
+    written = metadata["arcaps_format"]
+    if not isinstance(written, int) or written > FORMAT:
+        raise ArcapsError(
+            f"{path} was written by arcaps {metadata.get('arcaps_version')} in format {written!r}; "
+            f"this one reads up to format {FORMAT}: install a newer arcaps"
+        )
+    checksum = metadata.pop("checksum", None)  # files of version 0.1 have none
+    if checksum is not None and checksum != digest(tensors, {key: raw[key] for key in raw if key != "checksum"}):
+        raise ArcapsError(f"{path} is damaged, its checksum is wrong: copy it again, or save the model again")
+    return tensors, metadata
+
+
+def refuse_other_files(path: Path) -> None:
+    """Refuse what is no safetensors file, with the reason."""
     with path.open("rb") as file:
         start = file.read(9)
     if len(start) < 9 or start[8:] != b"{":
@@ -63,20 +138,11 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str
             " (it is empty)" if not start else " but looks like a pickle, which arcaps never opens" if pickled else ""
         )
         raise ArcapsError(f"{path} is not a safetensors file{hint}")
+
+
+def read_metadata(path: Path, key: str, text: str) -> Any:
+    """One value of the metadata."""
     try:
-        with safe_open(path, framework="pt") as opened:
-            raw = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
-        raise ArcapsError(f"{path} is truncated or damaged: {error}") from None
-    if "arcaps_format" not in raw:
-        raise ArcapsError(
-            f"{path} is a safetensors file, but not one that arcaps wrote: it does not say how to build the model"
-        )
-    metadata = {key: json.loads(value) for key, value in raw.items()}
-    if metadata["arcaps_format"] > FORMAT:
-        raise ArcapsError(
-            f"{path} was written by arcaps {metadata.get('arcaps_version')} in format {metadata['arcaps_format']}; "
-            f"this one reads up to format {FORMAT}: install a newer arcaps"
-        )
-    return tensors, metadata
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ArcapsError(f"{path} has damaged metadata: {key} is {text[:60]!r}, which is no JSON") from None

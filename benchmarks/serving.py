@@ -173,7 +173,7 @@ def measure(process: subprocess.Popen[str], port: int, request: bytes, connectio
 def prepare(run: str, folder: Path) -> None:
     """The model to serve as a model file and as an ONNX file: a run's, or one as large as that of the recipe digits."""
     import arcaps
-    from arcaps.training.after import open_model
+    from arcaps.training.inference import open_model
     from arcaps.training.recipes import RECIPES
 
     model = open_model(Path(run)) if run else arcaps.create_model("ar_capsnet", **RECIPES["digits"].options).eval()

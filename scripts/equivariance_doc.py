@@ -30,8 +30,8 @@ def describe_run(run: Run) -> str:
     config, metrics, result = run.config, run.metrics, run.result
     state = f"training not finished: the best model of {len(metrics)} epochs"
     if result is not None:
-        test = result["test"]
-        state = f"epoch {result['epoch']} of {len(metrics)}, accuracy {test['accuracy']:.2%} (n = {test['count']:,})"
+        test = result.test
+        state = f"epoch {result.epoch} of {len(metrics)}, accuracy {test['accuracy']:.2%} (n = {test['count']:,})"
     files = (run.path / "analysis").glob("*.json")
     days = sorted({time.strftime("%Y-%m-%d", time.localtime(file.stat().st_mtime)) for file in files})
     machine, recipe = config["machine"], config["recipe"]

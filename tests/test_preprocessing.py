@@ -13,10 +13,9 @@ import arcaps
 from arcaps import ArcapsError, Loader, Preprocessing
 from arcaps.preprocessing import to_array
 from arcaps.settings import Options, Recipe
-from arcaps.training import after
-from arcaps.training import images as images_module
-from arcaps.training.images import build_model, prepare_images
+from arcaps.training import splits as splits_module
 from arcaps.training.recipes import RECIPES
+from arcaps.training.splits import build_model, load_splits
 
 
 @pytest.mark.parametrize(
@@ -33,9 +32,9 @@ def test_a_digit_in_a_file_is_what_training_saw(
     def digits(_: Any, **options: Any) -> arcaps.Data:
         return arcaps.load_data("digits", **{key: value for key, value in options.items() if key != "data_dir"})
 
-    monkeypatch.setattr(images_module, "load_data", digits)  # MNIST and affNIST need not be here
+    monkeypatch.setattr(splits_module, "load_data", digits)  # MNIST and affNIST need not be here
     small = replace(recipe, options=Options(dim=4, caps=2, primary_dim=4, stem_channels=4))
-    images = prepare_images(small, None)
+    images = load_splits(small)
     model = build_model(small, images)
     train = arcaps.load_data("digits").train
     assert train is not None
@@ -55,7 +54,7 @@ def test_a_digit_in_a_file_is_what_training_saw(
         return accept(self, images)
 
     monkeypatch.setattr(type(model), "accept", watch)
-    after.predict_files(tmp_path / "model.safetensors", files)
+    arcaps.predict(tmp_path / "model.safetensors", files)
     assert torch.equal(torch.cat(seen), batch.images)
 
 

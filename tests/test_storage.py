@@ -1,6 +1,8 @@
 """One file holds a model, and any other file is refused with the reason."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,10 @@ def saved(tmp_path: Path) -> Path:
 
 
 def rewrite(path: Path, **changes: Any) -> None:
-    """Change the metadata of a saved file."""
+    """Change the metadata of a saved file; without a checksum, as version 0.1 wrote it."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
+    metadata.pop("checksum", None)
     save_file(load_file(path), path, {**metadata, **{key: json.dumps(value) for key, value in changes.items()}})
 
 
@@ -133,6 +136,63 @@ def test_weights_of_another_architecture(saved: Path) -> None:
 def test_a_newer_format(saved: Path) -> None:
     rewrite(saved, arcaps_format=2, arcaps_version="9.0")
     with pytest.raises(ArcapsError, match=r"written by arcaps 9\.0 in format 2.*install a newer arcaps"):
+        arcaps.load(saved)
+
+
+def test_a_changed_bit_is_noticed(saved: Path) -> None:
+    content = bytearray(saved.read_bytes())
+    content[-100] ^= 1
+    saved.write_bytes(content)
+    with pytest.raises(ArcapsError, match=r"is damaged, its checksum is wrong: copy it again"):
+        arcaps.load(saved)
+
+
+def test_the_same_model_makes_the_same_bytes(saved: Path, tmp_path: Path) -> None:
+    arcaps.load(saved).save(tmp_path / "again.safetensors")
+    code = f"import arcaps; arcaps.load({str(saved)!r}).save({str(tmp_path / 'other.safetensors')!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (tmp_path / "again.safetensors").read_bytes() == saved.read_bytes()
+    assert (tmp_path / "other.safetensors").read_bytes() == saved.read_bytes()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers(saved: Path, value: float) -> None:
+    model = arcaps.load(saved)
+    model.primary.conv.weight.data[0, 0, 0, 0] = value
+    model.save(saved)
+    with pytest.raises(ArcapsError, match=r"primary\.conv\.weight holds values that are not finite"):
+        arcaps.load(saved)
+
+
+def test_weights_of_another_type(saved: Path) -> None:
+    with safe_open(saved, framework="pt") as file:
+        metadata = {key: value for key, value in file.metadata().items() if key != "checksum"}
+    tensors = load_file(saved)
+    save_file({name: value.to(torch.int32) for name, value in tensors.items()}, saved, metadata)
+    with pytest.raises(ArcapsError, match=r"should hold torch\.float32 and holds torch\.int32"):
+        arcaps.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("architecture", None),
+        ("architecture", 3),
+        ("config", []),
+        ("config", {"image_size": "large"}),
+        ("config", {"dim": -1}),
+        ("config", {"no_such_option": 1}),
+        ("class_names", "abc"),
+        ("class_names", ["a"]),
+        ("class_names", [1, 2]),
+        ("class_names", ["a"] * 10),
+        ("arcaps_format", "1"),
+        ("arcaps_format", None),
+    ],
+)
+def test_metadata_that_do_not_fit(saved: Path, key: str, value: Any) -> None:
+    rewrite(saved, **{key: value})
+    with pytest.raises(ArcapsError, match=r"model\.safetensors"):
         arcaps.load(saved)
 
 

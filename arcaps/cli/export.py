@@ -29,7 +29,7 @@ def export(
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.export import export_decoder, export_onnx
-    from arcaps.training.after import choose_data, open_model
+    from arcaps.training.inference import choose_data, open_model
 
     model = open_model(run)
     calibration = None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from arcaps.cli.options import Flag, ModelOptions
+from arcaps.cli.options import Flag, ModelFlags
 from arcaps.errors import ArcapsError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def info(
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
-    architecture: tyro.conf.OmitArgPrefixes[ModelOptions],
+    architecture: tyro.conf.OmitArgPrefixes[ModelFlags],
     *,
     batch_size: int = 100,
     json: Flag = False,

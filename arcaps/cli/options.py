@@ -2,22 +2,36 @@
 
 import sys
 import types
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, get_origin
 
 import tyro
 
-from arcaps.settings import Augmentation, Recipe, Settings, field_docs, field_types
+from arcaps.settings import (
+    ARCapsNetConfig,
+    Augmentation,
+    CapsuleNetConfig,
+    ConvNetConfig,
+    Recipe,
+    Settings,
+    StrongConvNetConfig,
+    field_docs,
+    field_types,
+)
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
+MoreSettings = Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ...")]
 
 
 def make_flags(name: str, *settings: type[Settings], without: tuple[str, ...] = ()) -> Any:
-    """A TypedDict with a flag for each field of these settings, to be left out or given, with its docstring as help."""
-    flags = {}
+    """A TypedDict with a flag for each field of these settings, to be left out or given, with its docstring as help.
+
+    A field that several have gets the help of the first.
+    """
+    flags: dict[str, Any] = {}
     for cls in settings:
         docs = field_docs(cls)
         for field, kind in field_types(cls).items():
-            if field not in without:
+            if field not in without and field not in flags:
                 flags[field] = Annotated[flag_type(kind), flag_help(kind, docs[field])]
     return TypedDict(name, flags, total=False)  # type: ignore[operator]
 
@@ -35,68 +49,21 @@ def flag_help(kind: Any, text: str) -> Any:
     return tyro.conf.arg(help=text, metavar="HEIGHT [WIDTH]" if pair else None)
 
 
+FROM_THE_DATA = ("image_size", "channels", "classes")
+MODELS = (ARCapsNetConfig, CapsuleNetConfig, ConvNetConfig, StrongConvNetConfig)
+
 if TYPE_CHECKING:
     RecipeFlags = dict[str, Any]
     AugmentationFlags = dict[str, Any]
+    ArchitectureFlags = dict[str, Any]
+    ModelFlags = dict[str, Any]
 else:
     RecipeFlags = make_flags("RecipeFlags", Recipe, without=("name", "about", "options", "augmentation"))
     AugmentationFlags = make_flags("AugmentationFlags", Augmentation)
-
-
-class ArchitectureOptions(TypedDict, total=False):
-    """Settings of a model; what is not given is the model's own default."""
-
-    layers: int
-    """Conv caps layers of ar_capsnet."""
-    dim: int
-    """Dimension of the capsules."""
-    caps: int
-    """Capsule channels."""
-    primary_dim: int
-    """Dimension of the primary capsules."""
-    strides: tuple[int, ...]
-    """Stride of each conv caps layer of ar_capsnet, such as 2 2 1."""
-    routing: str
-    """Routing of ar_capsnet: attention, dynamic, query_key; with options: "dynamic(iterations=5)"."""
-    activation: str
-    """Activation of ar_capsnet: capsule, squash, squash_variant; with options: "capsule(compression=4)"."""
-    class_routing: str
-    """Routing of ar_capsnet's class layer, where it is another: "attention(heads=8)"."""
-    class_activation: str
-    """Activation of ar_capsnet's class layer, where it is another: "capsule(across=True)"."""
-    layout: Literal["text", "code"]
-    """Class layer of ar_capsnet: as in the paper's text, or as in the authors' published code."""
-    iterations: int
-    """Routing iterations of capsule_net."""
-    residual: bool
-    """Whether ar_capsnet adds a layer's input to its output."""
-    dropout: float
-    """The part of the input capsules that is dropped in training."""
-    channel_dropout: float
-    """The part of the channels that the class layer of ar_capsnet does not see in training."""
-    batch_norm_momentum: float
-    """How fast BatchNorm's running statistics follow in ar_capsnet; the paper's framework has 0.01."""
-    stem_channels: int
-    """Channels of the convolutions before the capsules."""
-    widths: tuple[int, int, int, int]
-    """Channels of the stages of strong_conv_net."""
-    decoder: bool
-    """Whether a capsule network reconstructs its input."""
-    images_at_once: int
-    """Keep the votes of no more images in memory at a time, and make them again for the backward pass (ar_capsnet)."""
-
-
-class ModelOptions(ArchitectureOptions, total=False):
-    """The same, with what training takes from the data."""
-
-    image_size: tuple[int, int]
-    """Height and width of the images, such as 32 32."""
-    channels: int
-    """Channels of the images: 1 grey, 3 colour."""
-    classes: int
-    """Number of classes."""
+    ArchitectureFlags = make_flags("ArchitectureFlags", *MODELS, without=FROM_THE_DATA)
+    ModelFlags = make_flags("ModelFlags", *MODELS)
 
 
 def report(line: str) -> None:
-    """Say how it goes, apart from the results."""
+    """Print progress to stderr; stdout is for results."""
     print(line, file=sys.stderr)

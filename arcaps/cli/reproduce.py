@@ -65,7 +65,7 @@ def print_status(only: tuple[str, ...], folder: Path) -> None:
         run = job.run(folder)
         left = remaining_seconds(job, folder)
         rest += left or 0
-        accuracy = "" if run.result is None else f"{run.result['test']['accuracy']:.2%}"
+        accuracy = "" if run.result is None else f"{run.result.test['accuracy']:.2%}"
         known = "" if left is None else f"{left / 60:.0f} min left" if left else ""
         print(f"{job.name:26} {job.state(folder):9} {len(run.metrics):3} epochs  {accuracy:7} {known:14} {row.title}")
     print(f"at least {rest / 3600:.1f} hours left in the runs that have begun")

@@ -61,7 +61,7 @@ def open_exported(run: str, precision: Precision, threads: int, data: str | None
     import tempfile
 
     from arcaps.export import Exported, export_onnx
-    from arcaps.training.after import choose_data, open_model
+    from arcaps.training.inference import choose_data, open_model
 
     if threads < 1:
         raise ArcapsError(f"threads is {threads}: give 1 or more")

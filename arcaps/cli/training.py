@@ -1,14 +1,17 @@
-"""`arcaps train`, and what comes after training."""
+"""`arcaps train`, `recipes`, `runs` and `sweep`."""
 
 import json as jsonlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from arcaps.cli.options import ArchitectureOptions, AugmentationFlags, Flag, RecipeFlags
+from arcaps.cli.options import ArchitectureFlags, AugmentationFlags, Flag, MoreSettings, RecipeFlags
 from arcaps.errors import ArcapsError
+
+if TYPE_CHECKING:
+    from arcaps.training import Run
 
 
 def train(
@@ -16,68 +19,82 @@ def train(
     *,
     settings: tyro.conf.OmitArgPrefixes[RecipeFlags],
     augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
-    architecture: tyro.conf.OmitArgPrefixes[ArchitectureOptions],
-    run: str = "",
-    resume: str = "",
+    architecture: tyro.conf.OmitArgPrefixes[ArchitectureFlags],
+    more: MoreSettings = (),
+    run: str | None = None,
+    resume: str | None = None,
+    start_from: Annotated[str | None, tyro.conf.arg(name="from", metavar="MODEL")] = None,
     device: str = "auto",
     precision: Literal["auto", "float32", "bfloat16"] = "auto",
-    micro_batch: int = 0,
-    max_minutes: float = 0.0,
+    micro_batch: int | None = None,
+    max_minutes: float | None = None,
     save_minutes: float = 5.0,
     tensorboard: Flag = False,
-    data_dir: str = "",
+    report: bool = True,
+    data_dir: str | None = None,
 ) -> None:
-    """Train a model by a recipe, or go on with a run that was stopped.
+    """Train a model by a recipe, or resume a run that was stopped.
 
     Args:
         recipe: A recipe: 'arcaps recipes' lists them. Leave it out with --resume.
         settings: What is not given is the recipe's own.
-        augmentation: Random changes of the training images.
+        augmentation: Data augmentation: random changes of the training images.
         architecture: What is not given is the recipe's or the model's own.
+        more: Further settings, such as options of a model of your own.
         run: The folder of the new run; by default one below runs/.
-        resume: The folder of a run that was stopped.
-        device: auto, cpu, cuda, or cuda:1.
-        precision: auto is bfloat16 where the hardware has it.
-        micro_batch: Cut each batch into smaller ones, for less memory.
-        max_minutes: Stop in good order after so many minutes.
-        save_minutes: Save the state every so many minutes, and after each epoch.
+        resume: The folder of a run that was stopped; with a larger --epochs a finished run is extended.
+        start_from: Fine-tuning: start from the weights of a run folder or model file, also with other classes.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        precision: auto is bfloat16 on GPUs that compute in it, else float32. A resumed run keeps its own.
+        micro_batch: Cut each batch into parts of this size, for less memory.
+        max_minutes: Stop in good order after this number of minutes.
+        save_minutes: Write a checkpoint after this number of minutes, and after each epoch.
         tensorboard: Also write for TensorBoard.
+        report: Write a report when the run is finished.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.training import Stopped
     from arcaps.training import train as start
+    from arcaps.training.sweep import read_settings
 
-    overrides: dict[str, Any] = {**settings, **augmentation, **architecture}
+    overrides: dict[str, Any] = {**settings, **augmentation, **architecture, **read_settings(more)}
     try:
         finished = start(
             recipe or None,
-            run=run or None,
-            resume=resume or None,
+            run=run,
+            resume=resume,
+            start_from=start_from,
             device=device,
             precision=precision,
-            micro_batch=micro_batch or None,
-            max_minutes=max_minutes or None,
+            micro_batch=micro_batch,
+            max_minutes=max_minutes,
             save_minutes=save_minutes,
             tensorboard=tensorboard,
-            data_dir=data_dir or None,
+            report=report,
+            data_dir=data_dir,
             **overrides,
         )
     except Stopped as stop:
-        print(f"{stop}; everything is saved: go on with  arcaps train --resume {stop.run.path}")
+        print(f"{stop}; everything is saved: resume with  arcaps train --resume {stop.run.path}")
         sys.exit(stop.code)
-    print_result(finished.path, finished.result)
+    print_result(finished)
 
 
-def print_result(path: Path, result: dict[str, Any] | None) -> None:
+def print_result(run: "Run") -> None:
     """What came of a run, and what to do next."""
+    result = run.result
     if result is None:  # not the first of several processes
         return
-    test = result["test"]
-    low, high = test["interval_95"]
-    interval = f"95 % interval {low:.2%} to {high:.2%}, n = {test['count']:,}"
-    print(f"test accuracy {test['accuracy']:.2%} ({interval}): {test['data']}")
-    print(f"report: {path / 'report.md'}")
-    print(f"next:   arcaps predict {path} image.png;  arcaps evaluate {path};  arcaps train mnist-fast")
+    test = result.test
+    if "accuracy" in test:
+        low, high = test["interval_95"]
+        interval = f"95 % interval {low:.2%} to {high:.2%}, n = {test['count']:,}"
+        print(f"test accuracy {test['accuracy']:.2%} ({interval}): {test['data']}")
+    else:
+        print(result.summary)
+    if (run.path / "report.md").exists():
+        print(f"report: {run.path / 'report.md'}")
+    print(f"next:   arcaps predict {run.path} image.png;  arcaps evaluate {run.path}")
 
 
 def recipes(*, json: Flag = False) -> None:
@@ -106,142 +123,107 @@ def recipes(*, json: Flag = False) -> None:
     Console().print(table)
 
 
-def evaluate(
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    *,
-    data: str = "",
-    part: Literal["train", "validation", "test"] = "test",
-    precision: Literal["auto", "float32", "bfloat16"] = "auto",
-    json: Flag = False,
-    data_dir: str = "",
-) -> None:
-    """Test a run's model: accuracy with its 95 % interval, class by class, and what was taken for what.
-
-    Args:
-        run: A run folder, or a .safetensors file.
-        data: A data set's name, or a folder of images; by default what the run was tested on.
-        part: Which part of the data set.
-        precision: auto is bfloat16 where the hardware has it.
-        json: Print JSON instead of tables.
-        data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
-    """
-    from arcaps.training.after import evaluate_run
-
-    evaluation = evaluate_run(run, data=data or None, part=part, precision=precision, data_dir=data_dir or None)
-    if json:
-        print(jsonlib.dumps(evaluation.as_dict(), indent=2))
-        return
-    low, high = evaluation.interval
-    right = f"{evaluation.accuracy:.2%} of {evaluation.count:,} right"
-    print(f"{evaluation.data}: {right} (95 % interval {low:.2%} to {high:.2%})")
-    width = max(map(len, evaluation.class_names))
-    for row, (name, share) in enumerate(evaluation.per_class.items()):
-        wrong = evaluation.confusion[row].clone()
-        wrong[row] = 0
-        most = int(wrong.argmax())
-        taken = f"most often taken for {evaluation.class_names[most]} ({int(wrong[most])})" if wrong[most] else ""
-        print(f"  {name:{width}}  {share:7.2%} of {int(evaluation.confusion[row].sum()):,}  {taken}".rstrip())
-
-
-def predict(
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE ...")],
+def runs(
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER ...")] = (Path("runs"),),
     *,
     json: Flag = False,
 ) -> None:
-    """Name the class of image files, with the length of each class's capsule.
+    """List run folders, with their state, epochs and results, the best first.
 
     Args:
-        run: A run folder, or a .safetensors file.
-        images: Image files, or folders of them.
+        folders: Run folders, or folders with runs below them.
         json: Print JSON instead of lines.
     """
-    from arcaps.training.after import predict_files
+    from arcaps.training import Run
 
-    predictions = predict_files(run, list(images))
+    found = sorted({file.parent for folder in folders for file in folder.rglob("config.json")})
+    if not found:
+        raise ArcapsError(f"there are no run folders in {', '.join(map(str, folders))}: give another folder")
+    rows = []
+    for path in found:
+        try:
+            rows.append(describe_run(Run(path)))
+        except ArcapsError as error:
+            print(f"arcaps: {error}", file=sys.stderr)
+    rows.sort(key=lambda row: (row["test_error"] is None, row["test_error"], row["run"]))
     if json:
-        print(jsonlib.dumps(predictions, indent=2))
+        print(jsonlib.dumps(rows, indent=2))
         return
-    for prediction in predictions:
-        best = sorted(prediction["scores"].items(), key=lambda item: -item[1])[:3]
-        print(
-            f"{prediction['file']}: {prediction['class']}    "
-            + "  ".join(f"{name} {score:.3f}" for name, score in best)
-        )
+    width = max(len(row["run"]) for row in rows)
+    for row in rows:
+        validated = "" if row["validation_error"] is None else f"validation error {row['validation_error']:7.2%}"
+        tested = "not finished" if row["test_error"] is None else f"test error {row['test_error']:7.2%}"
+        print(f"{row['run']:{width}}  {row['recipe']:12} {row['epochs']:>9}  {validated:25}  {tested}")
 
 
-def ensemble(
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN RUN ...")],
-    *,
-    data: str = "",
-    json: Flag = False,
-    data_dir: str = "",
-) -> None:
-    """Test several runs together: the mean of their class capsules' lengths decides.
-
-    Args:
-        runs: Run folders, or .safetensors files.
-        data: A data set's name, or a folder of images; by default what the first run was tested on.
-        json: Print JSON instead of lines.
-        data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
-    """
-    from arcaps.training.after import evaluate_ensemble
-
-    if len(runs) < 2:
-        raise ArcapsError("an ensemble is of two runs or more: give their folders")
-    members, together = evaluate_ensemble(list(runs), data=data or None, data_dir=data_dir or None)
-    if json:
-        everything = {
-            "members": {str(run): member.as_dict() for run, member in members.items()},
-            "ensemble": together.as_dict(),
-        }
-        print(jsonlib.dumps(everything, indent=2))
-        return
-    for run, member in members.items():
-        print(f"{member.accuracy:7.2%}  {run}")
-    low, high = together.interval
-    interval = f"95 % interval {low:.2%} to {high:.2%}, n = {together.count:,}"
-    print(f"{together.accuracy:7.2%}  ensemble of {len(members)} ({interval})")
+def describe_run(run: "Run") -> dict[str, Any]:
+    """A run in a line: recipe, epochs, errors."""
+    recipe, metrics, result = run.recipe, run.metrics, run.result
+    errors = [line["validation_error"] for line in metrics]
+    test = None if result is None else 1 - result.test["accuracy"] if "accuracy" in result.test else None
+    return {
+        "run": str(run.path),
+        "recipe": recipe.name,
+        "model": recipe.model,
+        "epochs": f"{len(metrics)} of {recipe.epochs}",
+        "validation_error": min(errors, default=None),
+        "test_error": test,
+    }
 
 
 def sweep(
     recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")] = "cifar10",
     *,
+    settings: tyro.conf.OmitArgPrefixes[RecipeFlags],
+    augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
+    architecture: tyro.conf.OmitArgPrefixes[ArchitectureFlags],
+    more: MoreSettings = (),
     grid: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE ...")] = (
         "layers=0,1,2,3,4",
         "dim=16,32",
     ),
-    folder: str = "",
-    epochs: int = 0,
-    max_minutes: float = 0.0,
-    data_dir: str = "",
+    folder: Path | None = None,
+    max_minutes: float | None = None,
+    report: bool = True,
+    data_dir: str | None = None,
 ) -> None:
     """Train a recipe at every point of a grid; points that are finished are not run again.
 
-    The default grid is that of the paper's hyper-parameter table. Each point is an ordinary run folder.
+    The default grid is that of the paper's hyper-parameter table. Each point is an ordinary run folder. A point that
+    fails does not keep the others from running.
 
     Args:
         recipe: A recipe: 'arcaps recipes' lists them.
-        grid: Settings of the recipe or its model and their values, such as dim=16,32 layers=1,2.
+        settings: The same for all points; what is not given is the recipe's own.
+        augmentation: Data augmentation: random changes of the training images.
+        architecture: What is not given is the recipe's or the model's own.
+        more: Further settings, such as options of a model of your own.
+        grid: Settings of the recipe or its model and their values, such as dim=16,32 strides=(2,2),(2,1)
+            "routing=attention,dynamic(iterations=5)".
         folder: The folder of the runs; by default runs/sweep-RECIPE.
-        epochs: Passes over the training images; by default the recipe's.
-        max_minutes: Stop in good order after so many minutes; the same command goes on.
+        max_minutes: Stop in good order after this number of minutes; the same command goes on.
+        report: Write a report of each run.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.training import Stopped
-    from arcaps.training.sweep import read_grid, run_sweep
+    from arcaps.training.sweep import read_grid, read_settings, run_sweep
 
-    overrides = {"epochs": epochs} if epochs else {}
-    place = Path(folder or f"runs/sweep-{recipe}")
+    overrides: dict[str, Any] = {**settings, **augmentation, **architecture, **read_settings(more)}
     try:
         results = run_sweep(
-            recipe, read_grid(grid), place, max_minutes=max_minutes or None, data_dir=data_dir or None, **overrides
+            recipe,
+            read_grid(grid),
+            folder or Path(f"runs/sweep-{recipe}"),
+            max_minutes=max_minutes,
+            data_dir=data_dir,
+            report=report,
+            **overrides,
         )
     except Stopped as stop:
         print(f"{stop}; everything is saved: the same command goes on")
         sys.exit(stop.code)
     for name, result in results.items():
-        test = result["test"]
-        print(
-            f"{name:30} {test['accuracy']:7.2%} of {test['count']:,}  validation error {result['validation_error']:.2%}"
-        )
+        print(f"{name:30} {result if isinstance(result, ArcapsError) else result.summary}")
+    failed = [name for name, result in results.items() if isinstance(result, ArcapsError)]
+    if failed:
+        raise ArcapsError(f"{len(failed)} of {len(results)} points failed: {', '.join(failed)}")

@@ -211,6 +211,7 @@ class Model(nn.Module, Named, ABC, kind="model"):
     def load(cls: type[M], path: str | os.PathLike[str]) -> M:
         """The model in a file, in evaluation mode. `ARCapsNet.load` refuses a file that holds another architecture."""
         tensors, metadata = read_file(path)
+        check_metadata(path, metadata)
         name = metadata["architecture"]
         config = {key: tuple(value) if isinstance(value, list) else value for key, value in metadata["config"].items()}
         try:
@@ -256,6 +257,27 @@ def check_weights(path: str | os.PathLike[str], model: Model, tensors: dict[str,
         if expected.get(name) != found.get(name):
             what = f"{name} should be {expected.get(name, 'absent')} and is {found.get(name, 'absent')}"
             raise ArcapsError(f"{path} does not hold the weights of the {model.name} that it describes: {what}")
+    own = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() != own[name].is_floating_point or (len(kinds) > 1 and own[name] != tensor.dtype):
+            raise ArcapsError(f"{path}: {name} should hold {own[name]} and holds {tensor.dtype}: save the model again")
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ArcapsError(f"{path}: {name} holds values that are not finite: the training went wrong; train again")
+
+
+def check_metadata(path: str | os.PathLike[str], metadata: dict[str, Any]) -> None:
+    """Refuse a description that is no model's."""
+    kinds = {"architecture": str, "config": dict, "class_names": list}
+    for key, kind in kinds.items():
+        if not isinstance(metadata.get(key), kind):
+            raise ArcapsError(f"{path} does not describe a model: {key} is {metadata.get(key)!r}: save the model again")
+    names, classes = metadata["class_names"], metadata["config"].get("classes")
+    unique = all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+    if not unique or (isinstance(classes, int) and len(names) != classes):
+        raise ArcapsError(f"{path} has the class names {names}, which do not fit {classes} classes")
+    metadata.setdefault("arcaps_version", "of an unknown version")
+    metadata.setdefault("preprocessing", {})
 
 
 def create_model(name: str, **overrides: Any) -> Any:

@@ -14,8 +14,8 @@ from arcaps.errors import ArcapsError
 from arcaps.registry import unknown
 from arcaps.reports.markdown import put_section, render_section
 from arcaps.storage import write_file, write_whole
-from arcaps.training.after import choose_data, open_model
 from arcaps.training.distributed import choose_device
+from arcaps.training.inference import choose_data, open_model
 from arcaps.training.run import Run
 
 logger = logging.getLogger("arcaps")

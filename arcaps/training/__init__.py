@@ -1,11 +1,27 @@
-"""Training: recipes, the loop, run folders, evaluation."""
+"""Training: recipes, the loop, run folders, evaluation, prediction."""
 
 from arcaps.models import Evaluation
 from arcaps.settings import Recipe
 from arcaps.training.api import train
 from arcaps.training.evaluate import evaluate
+from arcaps.training.inference import OpenedRun, Prediction, open_run, predict
 from arcaps.training.loop import Stopped
 from arcaps.training.recipes import RECIPES, find_recipe, register_recipe
-from arcaps.training.run import Run
+from arcaps.training.run import Result, Run
 
-__all__ = ["RECIPES", "Evaluation", "Recipe", "Run", "Stopped", "evaluate", "find_recipe", "register_recipe", "train"]
+__all__ = [
+    "RECIPES",
+    "Evaluation",
+    "OpenedRun",
+    "Prediction",
+    "Recipe",
+    "Result",
+    "Run",
+    "Stopped",
+    "evaluate",
+    "find_recipe",
+    "open_run",
+    "predict",
+    "register_recipe",
+    "train",
+]

@@ -1,19 +1,26 @@
 """Training in one call."""
 
+import logging
 import os
-import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from arcaps.data import Data, Dataset
 from arcaps.errors import ArcapsError
+from arcaps.models import load
 from arcaps.settings import Recipe
-from arcaps.training.display import Display
+from arcaps.training.display import Display, TensorBoard
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision
-from arcaps.training.images import Images, build_model, prepare_images
-from arcaps.training.loop import Options, Trainer, test_kept
+from arcaps.training.loop import Session, Trainer, evaluate_best
 from arcaps.training.recipes import find_recipe, override
 from arcaps.training.run import Run
+from arcaps.training.splits import Splits, build_model, load_splits, with_absolute_paths
+
+logger = logging.getLogger("arcaps")
 
 
 def train(
@@ -21,6 +28,7 @@ def train(
     *,
     run: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    start_from: str | os.PathLike[str] | None = None,
     device: str = "auto",
     precision: str = "auto",
     micro_batch: int | None = None,
@@ -29,47 +37,94 @@ def train(
     data_dir: str | os.PathLike[str] | None = None,
     tensorboard: bool = False,
     silent: bool = False,
+    report: bool = True,
+    on_step: Callable[[Trainer], None] | None = None,
+    on_epoch: Callable[[Trainer, Mapping[str, Any]], None] | None = None,
     **overrides: Any,
 ) -> Run:
     """Train a recipe from its first step, or `resume` a run that was stopped: `train("digits", epochs=3, dim=16)`.
 
     `run` is the new run's folder, by default one below `runs/`; `overrides` are fields of the recipe or options of its
-    model. `micro_batch` cuts each batch into smaller ones, for less memory; `max_minutes` stops in good order. Under
-    `torchrun` all processes train together. A run that was stopped raises `Stopped`.
+    model. `data` may also be a `Dataset`, a `Data`, or a torch data set or DataLoader. `start_from` is a run or model
+    file whose weights are the start (fine-tuning); layers of another shape, such as those of other classes, are not
+    copied. With `resume` a finished run is left as it is, unless a larger `epochs` extends it. `micro_batch` cuts each
+    batch into smaller ones, for less memory; `max_minutes` stops in good order. `on_step` and `on_epoch` are called
+    after each step and epoch; `silent` shows no progress bar. Under `torchrun` all processes train together. A run that
+    was stopped raises `Stopped`.
     """
+    check_session(micro_batch, max_minutes, save_minutes)
+    given = memory_data(overrides)
     processes = join_processes(device)
-    with Display(silent=silent or not processes.first, tensorboard=tensorboard) as display:
-        if resume is not None and (recipe is not None or overrides):
-            raise ArcapsError("a run that is resumed keeps its recipe: give --resume alone")
-        chosen = Run.open(resume).recipe if resume is not None else choose_recipe(recipe, overrides)
-        images = prepare_images(chosen, data_dir)
-        model = build_model(chosen, images).to(processes.device)
-        opened = Run.open(resume) if resume is not None else start_run(chosen, run, processes, precision)
-        numbers = choose_precision(opened.config["settings"]["precision"], processes.device)
-        options = Options(numbers, micro_batch, max_minutes, save_minutes)
-        trainer = Trainer(opened, chosen, images, model, processes, options, display)
+    with ExitStack() as stack:
+        if resume is not None:
+            opened = Run.open(resume)
+            if processes.first:
+                stack.enter_context(hold(opened))
+            chosen = resumed_recipe(opened, recipe, overrides)
+            if opened.result is not None and chosen == opened.recipe:
+                logger.info("%s is finished: %s; nothing was changed", opened.path, opened.result.summary)
+                return opened
+            splits = load_splits(chosen, data_dir, opened.data, given=given, strict=True)
+            extend(opened, chosen, processes)
+        else:
+            chosen = with_absolute_paths(choose_recipe(recipe, overrides))
+            splits = load_splits(chosen, data_dir, given=given)
+            opened = reserve(run, chosen, processes, stack)
+        model = build_model(chosen, splits)
+        if start_from is not None and resume is None:
+            copy_weights(start_from, model)
+        if resume is None and processes.first:
+            numbers = str(choose_precision(precision, processes.device)).removeprefix("torch.")
+            settings = {"precision": numbers, "device": str(processes.device), "processes": processes.world}
+            opened.start(chosen, settings, splits.description)
+        processes.broadcast("")  # the folder is ready
+        stored = opened.config["settings"].get("precision", "auto")
+        session = Session(choose_precision(stored, processes.device), micro_batch, max_minutes, save_minutes)
+        trainer = Trainer(opened, chosen, splits, model.to(processes.device), processes, session)
+        display = stack.enter_context(Display(live=not silent and processes.first))
+        if processes.first:
+            trainer.on_step.append(display.on_step)
+            trainer.on_epoch.append(display.on_epoch)
+            if tensorboard:
+                trainer.on_epoch.append(stack.enter_context(TensorBoard()).on_epoch)
+        trainer.on_step += [on_step] if on_step is not None else []
+        trainer.on_epoch += [on_epoch] if on_epoch is not None else []
         try:
             trainer.restore()
-            display.start(trainer)
+            if processes.first:
+                logger.info("%s", splits.summary)
+                display.on_start(trainer)
             trainer.train()
-            if opened.result is None:
-                display.say("testing the best model")
-                result = test_kept(trainer)
-                if processes.first:
-                    opened.write_json("result.json", result)
-                    write_report(opened, images, result)
+            finish(trainer, report)
         except OSError as error:
-            what = f"{error.filename or opened.path}: {error.strerror}"
-            raise ArcapsError(f"{what}: mend that, then go on with arcaps train --resume {opened.path}") from None
+            what = f"{error.filename or opened.path}: {error.strerror or error}"
+            raise ArcapsError(f"{what}: fix this, then resume with  arcaps train --resume {opened.path}") from None
         return opened
 
 
-def write_report(run: Run, images: Images, result: dict[str, Any]) -> None:
-    """Write the report of a finished run; a report that fails does not cost the result."""
-    from arcaps.reports.run import try_report
+def check_session(micro_batch: int | None, max_minutes: float | None, save_minutes: float) -> None:
+    """Refuse values that no session can have."""
+    if micro_batch is not None and (isinstance(micro_batch, bool) or micro_batch < 1):
+        raise ArcapsError(f"micro_batch is {micro_batch!r}: give at least 1")
+    for name, value in (("max_minutes", max_minutes), ("save_minutes", save_minutes)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise ArcapsError(f"{name} is {value!r}: give a number of minutes, at least 0")
 
-    parts = {"train": images.train, "validation": images.validation, "test": images.test}
-    try_report(run.path, run.config, run.metrics, result, run.model(), images.test, parts=parts)
+
+def memory_data(overrides: dict[str, Any]) -> Data | None:
+    """Data from memory that were given in place of a name; their name takes their place in `overrides`."""
+    data = overrides.get("data")
+    if data is None or isinstance(data, str | os.PathLike):
+        return None
+    if isinstance(data, Dataset):
+        rest, test = data.split(0.1)
+        data = Data(rest, None, test)
+    elif not isinstance(data, Data):
+        whole = Dataset.from_torch(getattr(data, "dataset", data))  # a DataLoader has its data set
+        rest, test = whole.split(0.1)
+        data = Data(rest, None, test)
+    overrides["data"] = (data.train or data.test).name
+    return data
 
 
 def choose_recipe(recipe: str | Recipe | None, overrides: dict[str, Any]) -> Recipe:
@@ -81,13 +136,89 @@ def choose_recipe(recipe: str | Recipe | None, overrides: dict[str, Any]) -> Rec
     return find_recipe(recipe, **overrides)
 
 
-def start_run(recipe: Recipe, folder: str | os.PathLike[str] | None, processes: Processes, precision: str) -> Run:
-    """A new run folder, made by the first process and known to all."""
-    path = str(folder or f"runs/{recipe.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+def resumed_recipe(run: Run, recipe: str | Recipe | None, overrides: dict[str, Any]) -> Recipe:
+    """The recipe of a run, with more epochs if that was asked for."""
+    stored = run.recipe
+    if recipe is not None or set(overrides) - {"epochs", "data"}:
+        raise ArcapsError("a run that is resumed keeps its recipe: give --resume alone, or with more --epochs")
+    epochs = overrides.get("epochs", stored.epochs)
+    if epochs < stored.epochs:
+        raise ArcapsError(f"epochs is {epochs}, and {run.path} has {stored.epochs}: give at least as many")
+    return replace(stored, epochs=epochs)
+
+
+def extend(run: Run, recipe: Recipe, processes: Processes) -> None:
+    """Write down a larger number of epochs. The result of the shorter run is kept beside."""
+    before = run.recipe.epochs
+    if recipe.epochs == before:
+        return
+    if not run.states():
+        raise ArcapsError(f"{run.path} has no checkpoints any more: it cannot be extended; start a new run")
     if processes.first:
-        settings = {"precision": precision, "device": str(processes.device), "processes": processes.world}
-        try:
-            Run.create(path, recipe, settings)
-        except OSError as error:
-            raise ArcapsError(f"{path} cannot be written: {error.strerror}: give another --run") from None
-    return Run(Path(processes.from_first(path)))
+        if recipe.schedule in ("one_cycle", "cosine"):
+            logger.warning("the %s schedule is stretched: the learning rate becomes larger again", recipe.schedule)
+        if run.result is not None:
+            (run.path / "result.json").rename(run.path / f"result-{before}-epochs.json")
+        run.write_config({**run.config, "recipe": recipe.as_dict()})
+    processes.broadcast("")
+
+
+def hold(run: Run) -> Any:
+    """The lock of a run. A folder that cannot be written is named."""
+    if not os.access(run.path, os.W_OK):
+        raise ArcapsError(f"{run.path} cannot be written: resume a copy of it, or change its permissions")
+    return run.lock()
+
+
+def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Processes, stack: ExitStack) -> Run:
+    """A folder for the new run, made and held by rank 0 and known to all."""
+    path = ""
+    if processes.first:
+        run = Run.reserve(folder, recipe.name)
+        if not (run.path / "config.json").exists():
+            stack.enter_context(hold(run))
+        if (run.path / "config.json").exists():
+            held = run.config["recipe"]["name"]
+            raise ArcapsError(
+                f"{run.path} holds a run of {held} already: go on with --resume {run.path}, or give another --run"
+            )
+        path = str(run.path)
+    return Run(Path(processes.broadcast(path)))
+
+
+def copy_weights(path: str | os.PathLike[str], model: Any) -> None:
+    """Start from the weights of a trained model, where their shapes are the same."""
+    source = load(path) if Path(path).is_file() else Run.open(path).model()
+    wanted, found = model.state_dict(), source.state_dict()
+    same = {name: value for name, value in found.items() if name in wanted and wanted[name].shape == value.shape}
+    if not same:
+        raise ArcapsError(f"{path} holds a {source.name}, and no layer of it fits this {model.name}")
+    model.load_state_dict({**wanted, **same})
+    other = [name for name in wanted if name not in same]
+    if other:
+        logger.info(
+            "%d of %d tensors are not copied, because their shapes differ: %s",
+            len(other),
+            len(wanted),
+            ", ".join(other[:5]),
+        )
+
+
+def finish(trainer: Trainer, report: bool) -> None:
+    """Evaluate the best model on the test images; write the result, then the report."""
+    run = trainer.run
+    if run.result is None:
+        result = evaluate_best(trainer)
+        if trainer.processes.first:
+            run.write_json("result.json", result.as_dict())
+            if report:
+                write_report(run, trainer.splits)
+
+
+def write_report(run: Run, splits: Splits) -> None:
+    """Write the report of a finished run; a report that fails does not cost the result."""
+    from arcaps.reports.run import try_report
+
+    assert run.result is not None
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    try_report(run.path, run.config, run.metrics, run.result.as_dict(), run.model(), splits.test, parts=parts)

@@ -21,7 +21,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and talks."""
+        """True on rank 0, which writes and logs."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
@@ -39,8 +39,8 @@ class Processes:
         dist.all_gather(gathered, own)
         return [value.cpu() for value in gathered]
 
-    def from_first(self, text: str) -> str:
-        """The first process's text, on each of them, after it has got this far."""
+    def broadcast(self, text: str) -> str:
+        """The text of rank 0, on every rank, after rank 0 has come this far."""
         box = [text]
         if self.world > 1:
             dist.broadcast_object_list(box)
@@ -51,11 +51,24 @@ def choose_device(name: str) -> torch.device:
     """The device of that name; "auto" is a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ArcapsError("device is cuda, and there is none here: give --device cpu")
     if name == "cuda":
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-    return torch.device(name)
+        name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    known = {"gpu": "cuda", "nvidia": "cuda", "apple": "mps", "metal": "mps"}
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        meant = known.get(name.lower())
+        hint = f"did you mean {meant!r}? " if meant else ""
+        raise ArcapsError(f"unknown device {name!r}: {hint}there are auto, cpu, cuda, cuda:1, mps") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ArcapsError(f"device is {name}, and there is no CUDA GPU here: give --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ArcapsError(f"device is {name}, and there are {torch.cuda.device_count()} GPUs: give --device cuda:0")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ArcapsError(f"device is {name}, and there is no Apple GPU here: give --device cpu")
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise ArcapsError(f"device is {name}, on which arcaps does not compute: give --device cpu, cuda or mps")
+    return device
 
 
 def join_processes(device: str = "auto") -> Processes:

@@ -1,12 +1,14 @@
 """How good a model is on a data set."""
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from typing import Any
 
-from arcaps.data import Dataset
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
-from arcaps.models import Classification, Classifier
+from arcaps.models import Classification, Model
 from arcaps.training.distributed import Processes
 
 
@@ -25,17 +27,21 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     return known[name]
 
 
-def require_fit(model: Classifier, dataset: Dataset) -> None:
+def require_fit(model: Any, dataset: Dataset) -> None:
     """Refuse images of another shape than the model's."""
+    if not hasattr(model, "image_size"):  # a user's own module
+        return
     if (dataset.channels, *dataset.image_size) != (model.channels, *model.image_size):
         wanted = "x".join(map(str, (model.channels, *model.image_size)))
         given = "x".join(map(str, (dataset.channels, *dataset.image_size)))
-        raise ArcapsError(f"the model takes images of {wanted}, {dataset.name} has {given}")
+        raise ArcapsError(
+            f"the model takes images of {wanted}, {dataset.name} has {given}: give dataset.fit(model.preprocessing)"
+        )
 
 
 @torch.no_grad()
 def class_scores(
-    model: Classifier,
+    model: Any,
     dataset: Dataset,
     *,
     device: torch.device | None = None,
@@ -53,25 +59,61 @@ def class_scores(
     return torch.cat(scores)
 
 
+def move_batch(batch: Batch, device: torch.device) -> Batch:
+    """The batch with its tensors on a device."""
+    moved: dict[str, Any] = {
+        name: value.to(device) for name, value in batch._asdict().items() if isinstance(value, Tensor)
+    }
+    return batch._replace(**moved)
+
+
+class Scores:
+    """What a user's own module answered, as an evaluation reads it: a tensor of scores, or an output object."""
+
+    def __init__(self, answer: Any, name: str) -> None:
+        self.scores = answer if isinstance(answer, Tensor) else getattr(answer, "scores", None)
+        if not isinstance(self.scores, Tensor) or self.scores.ndim != 2:
+            raise ArcapsError(f"{name} answers with {type(answer).__name__}: it must answer with (batch, classes)")
+
+
+@torch.no_grad()
 def evaluate(
-    model: Classifier,
+    model: nn.Module,
     dataset: Dataset,
     *,
     processes: Processes | None = None,
     precision: torch.dtype = torch.float32,
-) -> Classification:
-    """Test a model; several processes share the images and all get the whole outcome."""
-    own = dataset
-    if processes is not None and processes.world > 1:
-        own = dataset.take(torch.arange(processes.rank, len(dataset), processes.world))
-    predicted = class_scores(model, own, precision=precision).argmax(-1)
-    return tally(own, predicted, processes)
+    batch_size: int = 250,
+) -> Any:
+    """Evaluate a model on a data set; several processes share the images, and all get the whole evaluation.
 
-
-def tally(dataset: Dataset, predicted: Int[Tensor, " count"], processes: Processes | None = None) -> Classification:
-    """Count what was taken for what."""
-    classes = len(dataset.class_names)
-    confusion = (dataset.labels * classes + predicted).bincount(minlength=classes**2).view(classes, classes)
-    if processes is not None:
-        confusion = processes.sum(confusion.to(processes.device)).cpu()
-    return Classification(dataset.name, dataset.class_names, confusion)
+    A model of arcaps makes an evaluation of its own kind, for a classifier a `Classification`. A module of your own is
+    called with floats from 0 to 1 and answers with scores, or logits, `(batch, classes)`.
+    """
+    require_fit(model, dataset)
+    own = isinstance(model, Model)
+    evaluation: Any = Classification(dataset.name, dataset.class_names)
+    answering, preprocessing = model, dataset.preprocessing
+    if isinstance(model, Model):
+        evaluation, answering, preprocessing = (
+            model.new_evaluation(dataset.name),
+            model.for_inference(),
+            model.preprocessing,
+        )
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    rank, world = (0, 1) if processes is None else (processes.rank, processes.world)
+    loader = Loader(dataset, max(batch_size, world), preprocessing=preprocessing, shuffle=False, rank=rank, world=world)
+    training = answering.training
+    answering.eval()
+    try:
+        for batch in loader:
+            batch = move_batch(batch, device)
+            if len(batch.images):
+                with torch.autocast(device.type, precision, enabled=precision != torch.float32):
+                    output = answering(batch.images)
+                evaluation.update(output if own else Scores(output, type(model).__name__), batch)
+    finally:
+        answering.train(training)
+    if processes is not None and world > 1:
+        evaluation.sums = {name: processes.sum(value.to(device)).cpu() for name, value in evaluation.sums.items()}
+    return evaluation

@@ -1,15 +1,20 @@
 """A queue of trainings: what grids, comparisons and the reproduction of the paper's results have in common."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
+from arcaps.errors import ArcapsError
+from arcaps.settings import Recipe
 from arcaps.training.api import train
-from arcaps.training.run import Run
+from arcaps.training.recipes import find_recipe
+from arcaps.training.run import Run, RunHeldError
+from arcaps.training.splits import with_absolute_paths
+
+logger = logging.getLogger("arcaps")
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,30 @@ class Job:
         """The job's run folder, which may not exist yet."""
         return Run(folder / self.name)
 
+    def settings(self) -> Recipe:
+        """The recipe with the overrides, all checked."""
+        return with_absolute_paths(find_recipe(self.recipe, **self.overrides))
+
     def state(self, folder: Path) -> str:
         """`finished`, `begun` or `waiting`."""
         run = self.run(folder)
         if run.result is not None:
             return "finished"
         return "begun" if (run.path / "config.json").exists() else "waiting"
+
+    def require_same(self, folder: Path) -> None:
+        """Refuse a run folder of this name that holds another experiment."""
+        run = self.run(folder)
+        if not (run.path / "config.json").exists():
+            return
+        stored, asked = replace(run.recipe, about=""), replace(self.settings(), about="")
+        if stored != asked:
+            different = [
+                f"{name} is {value!r} there and {asked.flat.get(name)!r} here"
+                for name, value in {**dict.fromkeys(asked.flat), **stored.flat}.items()
+                if value != asked.flat.get(name)
+            ]
+            raise ArcapsError(f"{run.path} holds another experiment: {'; '.join(different)}: give another --folder")
 
 
 def run_jobs(
@@ -38,25 +61,33 @@ def run_jobs(
     *,
     max_minutes: float | None = None,
     finished: Callable[[Job, Run], None] = lambda job, run: None,
+    failed: Callable[[Job, ArcapsError], None] | None = None,
     **session: Any,
 ) -> None:
     """Run every job that is not finished, in order, resuming those that were begun.
 
-    Several processes may work on one folder: a job that another process holds is passed over. `finished` is called for
-    each job with a result, also for those that had one before. `session` goes to `train`.
+    All settings are checked before the first job runs. Several processes may work on one folder: a job that another
+    process holds is passed over. `finished` is called for each job with a result, also for those that had one before;
+    `failed` for each that ended with an error, so that the others still run. `session` goes to `train`.
     """
+    jobs = list(jobs)
+    for job in jobs:
+        job.require_same(folder)
+        job.settings()
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     for job in jobs:
         run = job.run(folder)
+        left = None if max_minutes is None else max(0.0, max_minutes - (time.monotonic() - began) / 60)
         try:
-            with FileLock(folder / f"{job.name}.lock", timeout=0):
-                if run.result is None:
-                    left = None if max_minutes is None else max(0.0, max_minutes - (time.monotonic() - began) / 60)
-                    if job.state(folder) == "begun":
-                        train(resume=run.path, max_minutes=left, **session)
-                    else:
-                        train(job.recipe, run=run.path, max_minutes=left, **session, **job.overrides)
-                finished(job, run)
-        except Timeout:
-            continue
+            if job.state(folder) == "begun":
+                train(resume=run.path, max_minutes=left, **session)
+            elif job.state(folder) == "waiting":
+                train(job.recipe, run=run.path, max_minutes=left, **session, **job.overrides)
+            finished(job, run)
+        except RunHeldError:
+            logger.info("%s is held by another process", job.name)
+        except ArcapsError as error:
+            if failed is None:
+                raise
+            failed(job, error)

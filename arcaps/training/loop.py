@@ -1,18 +1,21 @@
 """The training loop, to be read in one sitting.
 
 An epoch is: every training image once, then the validation images, then a line in `metrics.jsonl`; the model with the
-lowest validation error is kept. After the last epoch the kept model meets the test images, once. The whole state is
-saved every few minutes and after each epoch, so that a run that was stopped goes on as if nothing had happened.
+lowest validation error is kept. After the last epoch the kept model is evaluated on the test images, once. A checkpoint
+is written every few minutes and after each epoch, so that a run that was stopped goes on as if nothing had happened.
+
+The loop knows no task: the model has its loss and makes its evaluation, whose `error` chooses the best epoch.
 """
 
 import json
 import math
 import os
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -25,14 +28,13 @@ from torch.optim.swa_utils import AveragedModel
 from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
-from arcaps.models import Classifier
+from arcaps.models import Model
 from arcaps.settings import Recipe
-from arcaps.training.display import Display
 from arcaps.training.distributed import Processes
-from arcaps.training.evaluate import evaluate
-from arcaps.training.images import Images
-from arcaps.training.run import Run
+from arcaps.training.evaluate import evaluate, move_batch
+from arcaps.training.run import Result, Run
 from arcaps.training.schedules import learning_rate
+from arcaps.training.splits import Splits
 
 OPTIMISERS = {
     "rmsprop": lambda parameters, decay: torch.optim.RMSprop(parameters, alpha=0.9, eps=1e-8, weight_decay=decay),
@@ -52,7 +54,7 @@ class Stopped(Exception):  # noqa: N818 (it is no error)
 
 
 @dataclass(frozen=True)
-class Options:
+class Session:
     """What may differ from one session of a run to the next."""
 
     precision: torch.dtype = torch.float32
@@ -79,17 +81,20 @@ class Trainer:
         self,
         run: Run,
         recipe: Recipe,
-        images: Images,
-        model: Classifier,
+        splits: Splits,
+        model: Model,
         processes: Processes,
-        options: Options,
-        display: Display,
+        session: Session,
     ) -> None:
-        self.run, self.recipe, self.images, self.model = run, recipe, images, model
-        self.processes, self.options, self.display = processes, options, display
+        self.run, self.recipe, self.splits, self.model = run, recipe, splits, model
+        self.processes, self.session = processes, session
+        self.on_step: list[Callable[[Trainer], None]] = []
+        """Called after each step."""
+        self.on_epoch: list[Callable[[Trainer, Mapping[str, Any]], None]] = []
+        """Called after each epoch, with its line of `metrics.jsonl`."""
         self.optimiser = OPTIMISERS[recipe.optimiser](model.parameters(), recipe.weight_decay)
         self.loader = Loader(
-            images.train,
+            splits.train,
             recipe.batch_size,
             augmentation=recipe.augmentation or None,
             preprocessing=model.preprocessing,
@@ -97,7 +102,7 @@ class Trainer:
             rank=processes.rank,
             world=processes.world,
         )
-        last = len(images.train) % recipe.batch_size
+        last = len(splits.train) % recipe.batch_size
         if 0 < last < processes.world:
             few = f"the last batch of each epoch has {last} images for {processes.world} processes"
             raise ArcapsError(f"{few}: give another --batch-size")
@@ -117,12 +122,25 @@ class Trainer:
         """Train to the end, or until asked to stop."""
         keep_freed_memory()
         self.began = self.started = self.saved = time.monotonic()
-        with self.listening():
-            while self.epoch < self.recipe.epochs:
+        with self.handle_signals():
+            while not self.finished:
                 self.train_epoch()
                 self.finish_epoch()
-                if self.epoch < self.recipe.epochs and self.must_stop_or_save()[0]:
+                if not self.finished and self.must_stop_or_save()[0]:
                     raise Stopped(self.stop_requested, self.run, self.stop_code)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole training."""
+        return self.recipe.epochs * len(self.loader)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or the validation error has not become lower for too long."""
+        if self.epoch >= self.recipe.epochs:
+            return True
+        waited = self.epoch - self.best["validation"]["epoch"] if self.best else 0
+        return self.recipe.patience is not None and waited >= self.recipe.patience
 
     def train_epoch(self) -> None:
         """The rest of the pass over the training images that is under way."""
@@ -131,7 +149,8 @@ class Trainer:
             began = time.monotonic()
             self.take_step(batch)
             self.step_seconds += time.monotonic() - began
-            self.display.step(self)
+            for hook in self.on_step:
+                hook(self)
             stop, due = self.must_stop_or_save()
             if stop or due:
                 self.save()
@@ -144,36 +163,45 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.zero_grad()
-        size = self.options.micro_batch or len(batch.labels)
-        parts = list(zip(batch.images.split(size), batch.labels.split(size), strict=True))
-        for number, (images, labels) in enumerate(parts, start=1):
-            images, labels = images.to(self.processes.device), labels.to(self.processes.device)
+        parts = self.micro_batches(batch)
+        for number, part in enumerate(parts, start=1):
+            part = move_batch(part, self.processes.device)
             wait = number < len(parts) and isinstance(self.parallel, DistributedDataParallel)
             with self.parallel.no_sync() if wait else nullcontext():  # type: ignore[operator]
                 with torch.autocast(
-                    self.processes.device.type, self.options.precision, self.options.precision != torch.float32
+                    self.processes.device.type, self.session.precision, self.session.precision != torch.float32
                 ):
-                    output = self.parallel(images, labels)
-                    part = batch._replace(images=images, labels=labels)
-                    losses = self.model.losses(output, part, self.step / (self.recipe.epochs * len(self.loader)))
+                    output = self.parallel(part.images, part.labels)
+                    losses = self.model.losses(output, part, self.step / self.total_steps)
                 # gradients are averaged over the processes; this makes it the average over all images
-                share = len(labels) * self.processes.world / batch.total
+                share = len(part.images) * self.processes.world / batch.total
                 loss = share * sum(losses.values(), torch.zeros((), device=self.processes.device))
                 loss.backward()
-            self.note(losses, len(labels))
+            self.note(losses, len(part.images))
         self.check_finite(rate)
         self.optimiser.step()
         if self.averaged is not None:
             self.averaged.update_parameters(self.model)
         self.step += 1
 
+    def micro_batches(self, batch: Batch) -> list[Batch]:
+        """The batch in parts of at most `micro_batch` images."""
+        size = self.session.micro_batch or len(batch.images)
+        tensors = {name: value for name, value in batch._asdict().items() if isinstance(value, Tensor)}
+        cut = {name: value.split(size) for name, value in tensors.items()}
+        count = len(cut["images"])
+        return [batch._replace(**{name: values[number] for name, values in cut.items()}) for number in range(count)]
+
     def note(self, losses: dict[str, Tensor], count: int) -> None:
-        """Add to the sums of this epoch."""
-        for name, value in {**losses, "images": torch.ones(())}.items():
-            self.sums[name] = self.sums.get(name, 0.0) + float(value.detach()) * count
+        """Add to the sums of this epoch: one synchronisation with the device."""
+        values = torch.stack([value.detach().float() for value in losses.values()]).tolist()
+        for name, value in {**dict(zip(losses, values, strict=True)), "images": 1.0}.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value * count
 
     def total_sums(self) -> dict[str, float]:
         """The sums of this epoch over all processes."""
+        if self.processes.world == 1:
+            return dict(self.sums)
         sums = torch.tensor(list(self.sums.values()), dtype=torch.float64, device=self.processes.device)
         return dict(zip(self.sums, self.processes.sum(sums).tolist(), strict=True))
 
@@ -181,7 +209,7 @@ class Trainer:
         """Stop before a loss that is not a number spoils the weights."""
         if not all(map(math.isfinite, self.sums.values())):
             states = self.run.states()
-            last = f"the last good state is {states[0]}" if states else "no state was saved yet"
+            last = f"the last checkpoint is {states[0]}" if states else "no checkpoint was written yet"
             raise ArcapsError(
                 f"the loss is not finite at step {self.step + 1} (epoch {self.epoch + 1}, learning rate {rate:.3g} of "
                 f"recipe {self.recipe.name}); {last}: start again with a lower --learning-rate"
@@ -214,25 +242,27 @@ class Trainer:
                 self.kept.save(self.run.model_file(name))
             with (self.run.path / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps(line) + "\n")
-        self.display.epoch(self, line, "validation" in better)
+        for hook in self.on_epoch:
+            hook(self, line)
         self.save()
 
     def validations(self) -> dict[str, Dataset]:
         """The image sets that a best epoch is chosen by, the run's own first."""
-        other = self.images.test_validation
-        return {"validation": self.images.validation, **({} if other is None else {"test_validation": other})}
+        other = self.splits.test_validation
+        return {"validation": self.splits.validation, **({} if other is None else {"test_validation": other})}
 
     @property
-    def kept(self) -> Classifier:
+    def kept(self) -> Model:
         """The model that is validated and kept: the average of the weights where the recipe asks for one."""
         if self.averaged is None:
             return self.model
-        assert isinstance(self.averaged.module, Classifier)
+        assert isinstance(self.averaged.module, Model)
         return self.averaged.module
 
     def error(self, dataset: Dataset) -> float:
-        """The part of the images that the model gets wrong."""
-        return 1 - evaluate(self.kept, dataset, processes=self.processes, precision=self.options.precision).accuracy
+        """The error of the model's evaluation."""
+        found = evaluate(self.kept, dataset, processes=self.processes, precision=self.session.precision)
+        return float(found.error)
 
     def save(self) -> None:
         """Write down everything that is needed to go on exactly from here."""
@@ -304,16 +334,21 @@ class Trainer:
     def must_stop_or_save(self) -> tuple[bool, bool]:
         """Whether to stop, by a signal or because the time is over, and whether to save; all processes answer alike."""
         minutes = (time.monotonic() - self.began) / 60
-        if self.options.max_minutes is not None and minutes > self.options.max_minutes and not self.stop_requested:
-            self.stop_requested = f"{self.options.max_minutes:g} minutes are over"
-        due = time.monotonic() - self.saved > 60 * self.options.save_minutes
+        if self.session.max_minutes is not None and minutes > self.session.max_minutes and not self.stop_requested:
+            self.stop_requested = f"{self.session.max_minutes:g} minutes are over"
+        due = time.monotonic() - self.saved > 60 * self.session.save_minutes
+        if self.processes.world == 1:
+            return bool(self.stop_requested), due
         asked = torch.tensor([bool(self.stop_requested), due], dtype=torch.float32, device=self.processes.device)
         stop, save = (self.processes.sum(asked) > 0).tolist()
         return stop, save
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM ask for a stop after the step under way."""
+    def handle_signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM ask for a stop after the step under way. Python lets the main thread alone do this."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
 
         def ask(number: int, _: FrameType | None) -> None:
             self.stop_requested = f"stopped by {signal.Signals(number).name}"
@@ -327,12 +362,15 @@ class Trainer:
                 signal.signal(number, handler)
 
 
-def test_kept(trainer: Trainer) -> dict[str, Any]:
-    """The kept model on the test images: the only time they are looked at."""
-    outcomes = {}
+def evaluate_best(trainer: Trainer) -> Result:
+    """Evaluate the kept model on the test images: the only time that they are used."""
+    results = {}
     for name, best in trainer.best.items():
         model = trainer.run.model(name).to(trainer.processes.device)
-        test = evaluate(model, trainer.images.test, processes=trainer.processes, precision=trainer.options.precision)
-        outcomes[name] = {"epoch": best["epoch"], f"{name}_error": best["error"], "test": test.as_dict()}
-    chosen = outcomes.pop("validation")
-    return {**chosen, **({"chosen_as_in_the_paper": outcomes["test_validation"]} if outcomes else {})}
+        test = evaluate(model, trainer.splits.test, processes=trainer.processes, precision=trainer.session.precision)
+        results[name] = Result(int(best["epoch"]), best["error"], test.as_dict(), test.summary)
+    chosen, other = results["validation"], results.get("test_validation")
+    if other is None:
+        return chosen
+    as_dict = {"epoch": other.epoch, "test_validation_error": other.validation_error, "test": other.test}
+    return replace(chosen, chosen_as_in_the_paper=as_dict)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arcaps.errors import ArcapsError
-from arcaps.models import Classifier
+from arcaps.models import Model
 from arcaps.registry import option_names, unknown
 from arcaps.settings import Augmentation, Options, Recipe, field_types
 
@@ -129,7 +129,7 @@ def override(recipe: Recipe, **overrides: Any) -> Recipe:
 
 def check_options(model: str, options: Mapping[str, Any]) -> None:
     """Refuse options that the model does not have."""
-    known = [name for name in option_names(Classifier.find(model)) if name not in FROM_THE_DATA]
+    known = [name for name in option_names(Model.find(model)) if name not in FROM_THE_DATA]
     for name in options:
         if name in FROM_THE_DATA:
             raise ArcapsError(f"{name} comes from the data: leave it out")

@@ -113,5 +113,5 @@ def record(row: Row, run: Run) -> dict[str, Any]:
         "curves": {
             key: [line[key] for line in metrics] for key in metrics[0] if key == "loss" or key.endswith("_error")
         },
-        "result": result,
+        "result": None if result is None else result.as_dict(),
     }

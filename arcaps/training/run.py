@@ -1,35 +1,81 @@
 """A run folder: everything about one training, in plain files.
 
 config.json         all settings, versions, seed, git commit, machine
+data.json           the data: split, classes, fingerprints, file names
 metrics.jsonl       a line per epoch
 model.safetensors   the model of the epoch with the lowest validation error
-state-*.safetensors what is needed to go on: the last two
+state-*.safetensors checkpoints, to resume from: the last two
 result.json         the test, when the run is finished
 report.md, figures/ for people
 analysis/           what `arcaps analyze` found
+.lock               held by the process that trains
 """
 
-import hashlib
 import json
+import logging
 import os
 import platform
+import shlex
 import subprocess
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from arcaps.errors import ArcapsError
-from arcaps.models import Classifier, load
+from arcaps.models import load
 from arcaps.settings import Recipe
-from arcaps.storage import read_file, read_json, write_file, write_whole
+from arcaps.storage import digest, read_file, read_json, write_file, write_whole
 from arcaps.training.recipes import read_recipe
+
+logger = logging.getLogger("arcaps")
 
 FORMAT = 1
 """The layout of a run folder; version 0.1 wrote none. Raised when an older arcaps could not read a new folder."""
+
+
+class RunHeldError(ArcapsError):
+    """Another process trains in the run folder."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run: the test of the model that was kept."""
+
+    epoch: int
+    """The epoch of the model that was kept."""
+    validation_error: float
+    """The validation error of that epoch, the lowest of all."""
+    test: dict[str, Any]
+    """The evaluation on the test images, as plain values."""
+    summary: str = ""
+    """The test in one line."""
+    chosen_as_in_the_paper: dict[str, Any] | None = None
+    """The same, for the epoch chosen by validation images of the test's own kind."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def read(cls, path: Path) -> "Result":
+        """The result that a file holds."""
+        found = read_json(path)
+        try:
+            result = cls(**found)
+        except TypeError as error:
+            raise ArcapsError(f"{path} is not a result of this arcaps: {str(error).split('() ')[-1]}") from None
+        if not isinstance(result.test, dict):
+            raise ArcapsError(f"{path} is not a result of this arcaps: test is {result.test!r}")
+        return result
 
 
 @dataclass(frozen=True)
@@ -40,25 +86,74 @@ class Run:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
-        """A run that is there."""
+        """Open an existing run folder."""
         run = cls(Path(path))
         if not (run.path / "config.json").exists():
-            raise ArcapsError(f"{path} is not a run folder: it has no config.json")
+            missing = "it has no config.json" if run.path.exists() else "there is no such folder"
+            raise ArcapsError(f"{path} is not a run folder: {missing}")
         return run
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], recipe: Recipe, settings: dict[str, Any]) -> "Run":
-        """A new run, with its settings written down."""
-        run = cls(Path(path))
-        if (run.path / "config.json").exists():
-            held = run.config["recipe"]["name"]
-            raise ArcapsError(
-                f"{path} holds a run of {held} already: go on with --resume {path}, or give another --run"
-            )
-        run.path.mkdir(parents=True, exist_ok=True)
-        config = {"format": FORMAT, "recipe": recipe.as_dict(), "settings": settings, **surroundings()}
-        run.write_json("config.json", config)
+    def reserve(cls, path: str | os.PathLike[str] | None, name: str) -> "Run":
+        """A folder for a new run: the one asked for, or a new one below `runs/` that no other process gets."""
+        try:
+            if path is not None:
+                Path(path).mkdir(parents=True, exist_ok=True)
+                return cls(Path(path))
+            stem = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+            Path("runs").mkdir(exist_ok=True)
+            for number in range(1, 1000):
+                folder = Path(stem if number == 1 else f"{stem}-{number}")
+                try:
+                    folder.mkdir()
+                except FileExistsError:
+                    continue
+                return cls(folder)
+        except OSError as error:
+            raise ArcapsError(f"{path or 'runs'} cannot be written: {error.strerror}: give another --run") from None
+        raise ArcapsError(f"there are a thousand folders called {stem}: give --run")
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        recipe: Recipe,
+        settings: dict[str, Any],
+        data: dict[str, Any] | None = None,
+    ) -> "Run":
+        """A new run folder, with its settings and its data written down."""
+        run = cls.reserve(path, recipe.name)
+        run.start(recipe, settings, data)
         return run
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for this process; refused while another process does. A killed process holds nothing."""
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise RunHeldError(
+                f"another process trains in {self.path}: wait until it has ended, or give another --run"
+            ) from None
+
+    def start(self, recipe: Recipe, settings: dict[str, Any], data: dict[str, Any] | None) -> None:
+        """Write down the settings and the data of a new run."""
+        if (self.path / "config.json").exists():
+            held = self.config["recipe"]["name"]
+            raise ArcapsError(
+                f"{self.path} holds a run of {held} already: go on with --resume {self.path}, or give another --run"
+            )
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        if data is not None:
+            self.write_json("data.json", data)
+        self.write_config(
+            {"format": FORMAT, "recipe": recipe.as_dict(), "settings": settings, "command": command, **surroundings()}
+        )
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write `config.json`."""
+        self.write_json("config.json", config)
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write a file of plain values."""
@@ -72,6 +167,9 @@ class Run:
         written = found.get("format", 0)
         if not isinstance(written, int) or written > FORMAT:
             raise ArcapsError(f"{path} has format {written!r}, this one reads up to {FORMAT}: install a newer arcaps")
+        for part in ("recipe", "settings"):
+            if not isinstance(found.get(part), dict):
+                raise ArcapsError(f"{path} is damaged: its {part} is {found.get(part)!r}")
         return found
 
     @property
@@ -83,57 +181,69 @@ class Run:
             raise ArcapsError(f"{self.path / 'config.json'} cannot be used by this arcaps: {error}") from None
 
     @property
+    def data(self) -> dict[str, Any] | None:
+        """What `data.json` says of the data; None for a run of version 0.1."""
+        path = self.path / "data.json"
+        return read_json(path) if path.exists() else None
+
+    @property
     def metrics(self) -> list[dict[str, Any]]:
         """A dictionary per epoch."""
         path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        found = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                if number < len(lines):  # the last one may be half written, by a process that was killed
+                    raise ArcapsError(f"{path}, line {number}, is damaged: {line[:60]!r} is no JSON") from None
+        return found
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Result | None:
         """The outcome of the test; None while the run is not finished."""
         path = self.path / "result.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return Result.read(path) if path.exists() else None
 
     def model_file(self, chosen_by: str = "validation") -> Path:
         """The file of the best model so far."""
         return self.path / ("model.safetensors" if chosen_by == "validation" else f"model-by-{chosen_by}.safetensors")
 
-    def model(self, chosen_by: str = "validation") -> Classifier:
+    def model(self, chosen_by: str = "validation") -> Any:
         """The best model so far, in evaluation mode."""
         if not self.model_file(chosen_by).exists():
             raise ArcapsError(f"{self.path} has no model yet: its first epoch is not over")
         return load(self.model_file(chosen_by))
 
     def states(self) -> list[Path]:
-        """The states to go on from, the newest first."""
+        """The checkpoints, the newest first."""
         return sorted(self.path.glob("state-*.safetensors"), reverse=True)
 
     def write_state(self, step: int, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-        """Write down a state, then forget all but the last two."""
-        content = {"progress": progress, "sha256": digest(tensors)}
-        write_file(self.path / f"state-{step:09}.safetensors", tensors, content)
+        """Write a checkpoint, then remove all but the last two."""
+        write_file(self.path / f"state-{step:09}.safetensors", tensors, {"progress": progress})
         for old in self.states()[2:]:
             old.unlink()
 
     def read_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest state that is whole; None where there is none."""
+        """The newest checkpoint that is whole; None where there is none. Refused where all are damaged."""
         for path in self.states():
             try:
                 tensors, metadata = read_file(path)
-            except ArcapsError:
+            except ArcapsError as error:
+                logger.warning("%s", error)
                 continue
-            if metadata["sha256"] == digest(tensors):
+            whole = "sha256" not in metadata or metadata["sha256"] == digest(tensors)  # as version 0.1 wrote it
+            if whole and isinstance(metadata.get("progress"), dict):
                 return tensors, metadata["progress"]
+        if self.states():
+            names = ", ".join(path.name for path in self.states())
+            raise ArcapsError(
+                f"all checkpoints of {self.path} are damaged ({names}): bring a copy back; to train again from the "
+                "first step, delete them"
+            )
         return None
-
-
-def digest(tensors: dict[str, Tensor]) -> str:
-    """A fingerprint of names and values."""
-    found = hashlib.sha256()
-    for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
 
 
 def surroundings() -> dict[str, Any]:

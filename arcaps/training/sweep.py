@@ -1,32 +1,58 @@
 """Training at every point of a grid of settings."""
 
 import ast
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from arcaps.errors import ArcapsError
 from arcaps.training.jobs import Job, run_jobs
-from arcaps.training.run import Run
+from arcaps.training.run import Result, Run
 
 
-def read_grid(settings: tuple[str, ...]) -> dict[str, list[Any]]:
-    """From `dim=16,32` to names and lists of values."""
-    grid = {}
+def read_grid(settings: Sequence[str]) -> dict[str, list[Any]]:
+    """Names and lists of values: from `dim=16,32`, `strides=(2,2),(2,1)`, `routing=attention,dynamic(iterations=5)`."""
+    grid: dict[str, list[Any]] = {}
     for setting in settings:
-        name, _, values = setting.partition("=")
-        if not name or not values:
-            raise ArcapsError(f"cannot read {setting!r} as a part of a grid: write it as dim=16,32")
-        grid[name.strip().replace("-", "_")] = [read_value(value.strip()) for value in values.split(",")]
+        name, values = split_setting(setting)
+        if name in grid:
+            raise ArcapsError(f"{name} stands in the grid twice: give all its values at once, as {name}=1,2")
+        grid[name] = values
     return grid
 
 
-def read_value(text: str) -> Any:
-    """A number or another literal, else the text itself."""
+def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Names and values: from `dim=16`, `routing=dynamic(iterations=5)`, `strides=(2,1)`."""
+    found = {}
+    for setting in settings:
+        name, values = split_setting(setting)
+        if len(values) != 1:
+            raise ArcapsError(f"{setting!r} gives several values: give one, and a tuple in brackets, as strides=(2,1)")
+        found[name] = values[0]
+    return found
+
+
+def split_setting(setting: str) -> tuple[str, list[Any]]:
+    """The name and the values of `name=value,value`."""
+    name, _, text = setting.partition("=")
+    name = name.strip().replace("-", "_")
+    if not name.isidentifier() or not text.strip():
+        raise ArcapsError(f"cannot read {setting!r} as a setting with its values: write it as dim=16,32")
     try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
+        node = ast.parse(f"({text},)", mode="eval").body
+        assert isinstance(node, ast.Tuple)
+        return name, [read_value(one, text) for one in node.elts]
+    except (SyntaxError, ValueError, AssertionError, MemoryError, RecursionError):
+        return name, [part.strip() for part in text.split(",")]  # such as a path
+
+
+def read_value(node: ast.expr, text: str) -> Any:
+    """A literal, else its own text: a name, or a name with options."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
 
 
 def run_sweep(
@@ -36,19 +62,31 @@ def run_sweep(
     *,
     max_minutes: float | None = None,
     data_dir: str | None = None,
+    silent: bool = False,
+    report: bool = True,
     **overrides: Any,
-) -> dict[str, dict[str, Any]]:
-    """Run every point that is not finished, going on with those that were begun; the result of each, by its name."""
+) -> dict[str, Result | ArcapsError]:
+    """Run every point that is not finished, resuming those that were begun; the result of each by its name.
+
+    A point that fails has its error in place of a result.
+    """
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    jobs = [
-        Job(",".join(f"{key}={value}" for key, value in point.items()), recipe, {**point, **overrides})
-        for point in points
-    ]
-    results: dict[str, dict[str, Any]] = {}
+    jobs = [Job(point_name(point), recipe, {**overrides, **point}) for point in points]
+    results: dict[str, Result | ArcapsError] = {}
 
     def note(job: Job, run: Run) -> None:
         assert run.result is not None
         results[job.name] = run.result
 
-    run_jobs(jobs, folder, max_minutes=max_minutes, finished=note, data_dir=data_dir)
+    def note_failure(job: Job, error: ArcapsError) -> None:
+        results[job.name] = error
+
+    session: dict[str, Any] = {"data_dir": data_dir, "silent": silent, "report": report}
+    run_jobs(jobs, folder, max_minutes=max_minutes, finished=note, failed=note_failure, **session)
     return results
+
+
+def point_name(point: dict[str, Any]) -> str:
+    """The name of a point, which is that of its folder."""
+    name = ",".join(f"{key}={value}".replace(" ", "") for key, value in point.items())
+    return name.replace("/", "_")[:200] or "point"

@@ -12,7 +12,7 @@ import arcaps
 from arcaps import Classifier, Dataset, create_model
 from arcaps.reports import run as reports
 from arcaps.reports.run import class_measures, score_images, try_report, write_report
-from arcaps.training.evaluate import tally
+from arcaps.training.inference import count_scores
 
 NAMES = ("$10_$20", "\u6c49\u5b57", "a|b", "<b>", "4", "5", "6", "7", "8", "_9_")
 CONFIG: dict[str, Any] = {
@@ -55,7 +55,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, images: Dataset, model: Cl
 
 
 def result(model: Classifier, images: Dataset) -> dict[str, Any]:
-    found = tally(images, score_images(model, images)[0].argmax(-1))
+    found = count_scores(images, score_images(model, images)[0])
     return {"epoch": 2, "validation_error": 0.25, "test": found.as_dict()}
 
 
@@ -124,7 +124,11 @@ def test_large_test_sets_are_sampled(
 
 
 def result_of(images: Dataset) -> dict[str, Any]:
-    return {"epoch": 1, "validation_error": 0.0, "test": tally(images, images.labels).as_dict()}
+    return {
+        "epoch": 1,
+        "validation_error": 0.0,
+        "test": count_scores(images, torch.eye(len(NAMES))[images.labels]).as_dict(),
+    }
 
 
 def test_a_report_that_fails_is_a_warning(

@@ -11,7 +11,7 @@ import pytest
 
 from arcaps import Run
 from arcaps.training.evaluate import evaluate
-from arcaps.training.images import prepare_images
+from arcaps.training.splits import load_splits
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -59,11 +59,11 @@ def test_two_processes_learn_what_one_learns(two: Path, tmp_path: Path) -> None:
 
 def test_two_processes_validate_and_test_each_image_once(two: Path) -> None:
     run, (first, _) = Run.open(two / "run"), seen(two)
-    images = prepare_images(run.recipe, None)
+    images = load_splits(run.recipe)
     found = evaluate(run.model(), images.validation)
     assert first["metrics"][0]["validation_error"] == pytest.approx(1 - found.accuracy, abs=1 / found.count)
     assert run.result is not None
-    assert run.result["test"]["count"] == 1000
+    assert run.result.test["count"] == 1000
 
 
 def test_a_process_that_dies_ends_the_run_with_an_error_and_it_can_be_resumed(two: Path, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from filelock import FileLock
 
+from arcaps import Run
 from arcaps.training import Stopped
 from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.loop import move_average
@@ -17,18 +17,18 @@ TINY: dict[str, Any] = {"limit": 200, "epochs": 1, "dim": 4, "caps": 2, "primary
 def test_a_queue_goes_on_where_it_was_stopped_and_leaves_what_another_holds(tmp_path: Path) -> None:
     jobs = [Job(f"seed{seed}", "digits", {**TINY, "seed": seed}) for seed in range(3)]
     with pytest.raises(Stopped):
-        run_jobs(jobs, tmp_path, max_minutes=1e-6, silent=True)
+        run_jobs(jobs, tmp_path, max_minutes=1e-6, silent=True, report=False)
     assert [job.state(tmp_path) for job in jobs] == ["begun", "waiting", "waiting"]
     done: list[str] = []
-    with FileLock(tmp_path / "seed1.lock"):
-        run_jobs(jobs, tmp_path, finished=lambda job, run: done.append(job.name), silent=True)
+    with Run.reserve(tmp_path / "seed1", "digits").lock():
+        run_jobs(jobs, tmp_path, finished=lambda job, run: done.append(job.name), silent=True, report=False)
     assert [job.state(tmp_path) for job in jobs] == ["finished", "waiting", "finished"]
     assert done == ["seed0", "seed2"]
 
 
 def test_limit_uses_no_more_training_images(tmp_path: Path) -> None:
     job = Job("few", "digits", TINY)
-    run_jobs([job], tmp_path, silent=True)
+    run_jobs([job], tmp_path, silent=True, report=False)
     assert job.run(tmp_path).metrics[0]["step"] == 4  # 200 images in batches of 50
 
 

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 import arcaps
 from arcaps import ArcapsError, Run
 from arcaps.data import Data, Dataset
-from arcaps.training import Stopped, api
-from arcaps.training import images as images_module
-from arcaps.training.api import write_report
+from arcaps.training import Stopped
+from arcaps.training import splits as splits_module
+from arcaps.training.loop import Trainer
 
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -31,7 +31,10 @@ TINY: dict[str, Any] = {
     "silent": True,
     "device": "cpu",
     "precision": "float32",
+    "report": False,
 }
+
+RESUME: dict[str, Any] = {"silent": True, "report": False}
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +49,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     def few(dataset: Dataset) -> Dataset:
         return dataset.take(torch.arange(0, len(dataset), 5))
 
-    monkeypatch.setattr(images_module, "load_data", load_few)
-    monkeypatch.setattr(api, "write_report", lambda *_: None)  # it takes longer than the training
+    monkeypatch.setattr(splits_module, "load_data", load_few)
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
@@ -67,11 +69,12 @@ def assert_same_run(one: Run, other: Run) -> None:
     assert one.result == other.result
 
 
-def test_a_run_folder_holds_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "write_report", write_report)
-    run = arcaps.train("digits", run=tmp_path / "run", **TINY)
+def test_a_run_folder_holds_everything(tmp_path: Path) -> None:
+    run = arcaps.train("digits", run=tmp_path / "run", **{**TINY, "report": True})
     assert {path.name for path in run.path.iterdir()} == {
+        ".lock",
         "config.json",
+        "data.json",
         "metrics.jsonl",
         "model.safetensors",
         "result.json",
@@ -96,10 +99,10 @@ def test_a_run_folder_holds_everything(tmp_path: Path, monkeypatch: pytest.Monke
     assert run.metrics[-1]["loss"] == pytest.approx(sum(run.metrics[-1]["losses"].values()))
     best = min(run.metrics, key=lambda line: line["validation_error"])
     assert run.result is not None
-    assert run.result["epoch"] == best["epoch"]
-    assert run.result["test"]["count"] == 200
+    assert run.result.epoch == best["epoch"]
+    assert run.result.test["count"] == 200
     report = (run.path / "report.md").read_text()
-    assert f"Test accuracy: **{run.result['test']['accuracy']:.2%}**" in report
+    assert f"Test accuracy: **{run.result.test['accuracy']:.2%}**" in report
     assert run.model().class_names == list("0123456789")
     assert len(run.states()) == 2
 
@@ -113,25 +116,22 @@ def test_a_run_is_deterministic_by_its_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_in_good_order_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
+def test_a_signal_stops_in_good_order_and_the_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
     steps = []
 
-    def interrupt(self: Any, trainer: Any) -> None:
+    def interrupt(trainer: Trainer) -> None:
         steps.append(trainer.step)
         if len(steps) in (5, 18, 30):
             signal.raise_signal(number)
 
-    monkeypatch.setattr("arcaps.training.display.Display.step", interrupt)
     with pytest.raises(Stopped, match=f"stopped by {number.name}") as stopped:
-        arcaps.train("digits", run=tmp_path / "run", **TINY)
+        arcaps.train("digits", run=tmp_path / "run", **TINY, on_step=interrupt)
     assert stopped.value.code == 128 + number
     for _ in range(2):
         with pytest.raises(Stopped):
-            arcaps.train(resume=tmp_path / "run", silent=True)
-    resumed = arcaps.train(resume=tmp_path / "run", silent=True)
+            arcaps.train(resume=tmp_path / "run", on_step=interrupt, **RESUME)
+    resumed = arcaps.train(resume=tmp_path / "run", on_step=interrupt, **RESUME)
     assert steps == list(range(1, 37))
     assert_same_run(resumed, whole)
 
@@ -140,7 +140,7 @@ def test_the_time_limit_stops_in_good_order(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match="minutes are over") as stopped:
         arcaps.train("digits", run=tmp_path / "run", max_minutes=1e-6, **TINY)
     assert stopped.value.code == 0
-    assert arcaps.train(resume=tmp_path / "run", silent=True).result is not None
+    assert arcaps.train(resume=tmp_path / "run", **RESUME).result is not None
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "half written"])
@@ -151,7 +151,7 @@ def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path: Path, damag
     run = Run.open(tmp_path / "run")
     first = run.states()[0].read_bytes()
     with pytest.raises(Stopped):
-        arcaps.train(resume=run.path, max_minutes=1e-6, silent=True)
+        arcaps.train(resume=run.path, max_minutes=1e-6, **RESUME)
     newest = run.states()[0]
     content = bytearray(newest.read_bytes())
     content[-5000] ^= 1
@@ -163,8 +163,8 @@ def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path: Path, damag
         assert found is not None
         assert run.states()[1].read_bytes() == first
         assert found[1]["step"] == 1
-    assert_same_run(arcaps.train(resume=run.path, silent=True), whole)
-    assert not list(run.path.glob(".*"))
+    assert_same_run(arcaps.train(resume=run.path, **RESUME), whole)
+    assert [path.name for path in run.path.glob(".*")] == [".lock"]
 
 
 KILLED = """
@@ -172,10 +172,10 @@ import sys, torch
 torch.set_num_threads(1)
 import arcaps
 from arcaps.data import Data
-from arcaps.training import images
-load = images.load_data
-images.load_data = lambda *a, **k: Data(*(p and p.take(torch.arange(0, len(p), 5)) for p in load(*a, **k)))
-options = dict(silent=True, device="cpu", save_minutes=0.003)
+from arcaps.training import splits
+load = splits.load_data
+splits.load_data = lambda *a, **k: Data(*(p and p.take(torch.arange(0, len(p), 5)) for p in load(*a, **k)))
+options = dict(silent=True, report=False, device="cpu", save_minutes=0.003)
 if sys.argv[2] == "new":
     tiny = dict(epochs=2, batch_size=50, layers=1, dim=4, caps=2, primary_dim=4, stem_channels=4, precision="float32")
     arcaps.train("digits", run=sys.argv[1], **tiny, **options)
@@ -228,7 +228,7 @@ def test_every_model_and_optimiser_goes_on_exactly(tmp_path: Path, model: str, o
     options: dict[str, Any] = {
         "epochs": 1,
         "batch_size": 300,
-        "silent": True,
+        **RESUME,
         "model": model,
         "optimiser": optimiser,
         **small[model],
@@ -236,7 +236,7 @@ def test_every_model_and_optimiser_goes_on_exactly(tmp_path: Path, model: str, o
     whole = arcaps.train("digits", run=tmp_path / "whole", learning_rate=1e-4, **options)
     with pytest.raises(Stopped):
         arcaps.train("digits", run=tmp_path / "run", learning_rate=1e-4, max_minutes=1e-6, **options)
-    assert_same_run(arcaps.train(resume=tmp_path / "run", silent=True), whole)
+    assert_same_run(arcaps.train(resume=tmp_path / "run", **RESUME), whole)
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(ArcapsError, match="give a recipe"):
         arcaps.train()
     with pytest.raises(ArcapsError, match="unknown data set 'nowhere'"):
-        arcaps.train("digits", data="nowhere", run=tmp_path / "other", silent=True)
+        arcaps.train("digits", data="nowhere", run=tmp_path / "other", **RESUME)
     assert not (tmp_path / "other").exists()
 
 
@@ -279,10 +279,10 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         with pytest.raises(
-            ArcapsError, match=r"No space left on device: mend that, then go on with arcaps train --resume"
+            ArcapsError, match=r"No space left on device: fix this, then resume with  arcaps train --resume"
         ):
             arcaps.train("digits", run=tmp_path / "run", **TINY)
-    assert_same_run(arcaps.train(resume=tmp_path / "run", silent=True), whole)
+    assert_same_run(arcaps.train(resume=tmp_path / "run", **RESUME), whole)
 
 
 def test_a_run_without_any_state_starts_again_from_nothing(tmp_path: Path) -> None:
@@ -292,11 +292,14 @@ def test_a_run_without_any_state_starts_again_from_nothing(tmp_path: Path) -> No
     run = arcaps.train("digits", run=tmp_path / "run", **options)
     for path in [*run.states(), run.path / "result.json"]:
         path.unlink()
-    assert_same_run(arcaps.train(resume=run.path, silent=True), whole)
+    assert_same_run(arcaps.train(resume=run.path, **RESUME), whole)
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     run = arcaps.train("digits", run=tmp_path / "run", **{**TINY, "epochs": 1})
     before = (run.path / "result.json").stat().st_mtime_ns
-    assert arcaps.train(resume=run.path, silent=True).result == json.loads((run.path / "result.json").read_text())
+    stored = json.loads((run.path / "result.json").read_text())
+    again = arcaps.train(resume=run.path, **RESUME).result
+    assert again is not None
+    assert again.as_dict() == stored
     assert (run.path / "result.json").stat().st_mtime_ns == before

@@ -7,9 +7,9 @@ import torch
 
 from arcaps import ArcapsError, create_model
 from arcaps.training import RECIPES, find_recipe
-from arcaps.training.images import build_model, prepare_images
 from arcaps.training.loop import OPTIMISERS
 from arcaps.training.schedules import learning_rate
+from arcaps.training.splits import build_model, load_splits
 
 PAPER = ["mnist", "mnist+", "affnist", "cifar10", "cifar10+"]
 
@@ -100,7 +100,7 @@ def test_overrides() -> None:
 
 
 def test_images_of_a_run() -> None:
-    images = prepare_images(find_recipe("digits", image_size=32, fit="pad"), None)
+    images = load_splits(find_recipe("digits", image_size=32, fit="pad"))
     assert len(images.train) == 4500
     assert len(images.validation) == 500
     assert len(images.test) == 1000
@@ -110,4 +110,4 @@ def test_images_of_a_run() -> None:
     again = build_model(find_recipe("digits", dim=4), images)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     with pytest.raises(ArcapsError, match="give --data FOLDER"):
-        prepare_images(RECIPES["folder"], None)
+        load_splits(RECIPES["folder"])

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 import arcaps
-from arcaps.training import api
-from arcaps.training.display import Display
-from arcaps.training.run import digest
+from arcaps.storage import digest
 
 
 def main(folder: Path, die_at: int) -> None:
@@ -20,7 +18,7 @@ def main(folder: Path, die_at: int) -> None:
     curve: list[float] = []
     seen: dict[str, Any] = {"curve": curve}
 
-    def step(_: Display, trainer: Any) -> None:
+    def step(trainer: Any) -> None:
         losses = sum(value for name, value in trainer.sums.items() if name != "images")
         totals = torch.tensor([losses, trainer.sums["images"]], dtype=torch.float64)
         totals = trainer.processes.sum(totals)
@@ -30,9 +28,13 @@ def main(folder: Path, die_at: int) -> None:
         if die_at == trainer.step and trainer.processes.rank == trainer.processes.world - 1:
             os._exit(1)
 
-    setattr(Display, "step", step)  # noqa: B010 (mypy would complain of the plain way)
-    setattr(api, "write_report", lambda *_: None)  # noqa: B010
-    common: dict[str, Any] = {"device": "cpu", "save_minutes": 1e-6, "silent": True}
+    common: dict[str, Any] = {
+        "device": "cpu",
+        "save_minutes": 1e-6,
+        "silent": True,
+        "report": False,
+        "on_step": step,
+    }
     if (folder / "run").exists():
         run = arcaps.train(resume=folder / "run", **common)
     else:

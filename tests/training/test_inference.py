@@ -9,11 +9,10 @@ import torch
 from PIL import Image
 
 import arcaps
-from arcaps import ArcapsError, Dataset, Run
+from arcaps import ArcapsError, Dataset, Result, Run
 from arcaps.cli import main
 from arcaps.models import Classification
-from arcaps.training import api
-from arcaps.training.evaluate import choose_precision, class_scores, evaluate, tally
+from arcaps.training.evaluate import choose_precision, class_scores, evaluate
 from arcaps.training.sweep import read_grid, run_sweep
 
 SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
@@ -24,12 +23,10 @@ OPTIONS = "--dim 4 --caps 2 --primary-dim 4 --stem-channels 4"
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two small runs that learned something."""
     folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "write_report", lambda *_: None)
-        return [
-            arcaps.train("digits", run=folder / f"run{seed}", epochs=2, seed=seed, silent=True, **SMALL).path
-            for seed in range(2)
-        ]
+    return [
+        arcaps.train("digits", run=folder / f"run{seed}", epochs=2, seed=seed, silent=True, report=False, **SMALL).path
+        for seed in range(2)
+    ]
 
 
 @pytest.fixture
@@ -48,7 +45,7 @@ def test_evaluate(runs: list[Path], arcaps_command: Any) -> None:
     stored = Run(runs[0]).result
     assert stored is not None
     found = json.loads(arcaps_command("evaluate", runs[0], "--precision", "float32", "--json"))
-    assert found == stored["test"]
+    assert found == stored.test
     printed = arcaps_command("evaluate", runs[0])
     assert f"digits, test: {found['accuracy']:.2%} of 1,000 right (95 % interval" in printed
     assert len(printed.splitlines()) == 11
@@ -60,7 +57,7 @@ def test_evaluate(runs: list[Path], arcaps_command: Any) -> None:
         arcaps_command("evaluate", file)
 
 
-def test_predict(runs: list[Path], tmp_path: Path, arcaps_command: Any) -> None:
+def test_predict(runs: list[Path], tmp_path: Path, arcaps_command: Any, capsys: pytest.CaptureFixture[str]) -> None:
     test = arcaps.load_data("digits").test
     for number in range(3):
         Image.fromarray(test.images[number, 0].numpy()).save(tmp_path / f"{number}.png")
@@ -74,8 +71,14 @@ def test_predict(runs: list[Path], tmp_path: Path, arcaps_command: Any) -> None:
         f"{tmp_path / '0.png'}: {found[0]['class']}"
     )
     (tmp_path / "bad.png").write_bytes(b"no image")
-    with pytest.raises(SystemExit, match=r"bad\.png is not an image that Pillow can read"):
-        arcaps_command("predict", runs[0], tmp_path / "bad.png")
+    with pytest.raises(SystemExit, match="1 of 4 files cannot be read"):
+        arcaps_command("predict", runs[0], tmp_path, "--csv", tmp_path / "all.csv")
+    printed = capsys.readouterr()
+    assert "bad.png is not an image that Pillow can read" in printed.err
+    assert len(printed.out.splitlines()) == 3
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 4
+    with pytest.raises(SystemExit, match="top is 0: give at least 1"):
+        arcaps_command("predict", runs[0], tmp_path / "0.png", "--top", 0)
     with pytest.raises(SystemExit, match="is not a run folder"):
         arcaps_command("predict", tmp_path, tmp_path / "0.png")
 
@@ -95,15 +98,16 @@ def test_ensemble(runs: list[Path], arcaps_command: Any) -> None:
         arcaps_command("ensemble", runs[0])
 
 
-def test_train_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arcaps_command: Any) -> None:
-    monkeypatch.setattr(api, "write_report", lambda *_: None)
+def test_train_from_the_command_line(tmp_path: Path, arcaps_command: Any, caplog: pytest.LogCaptureFixture) -> None:
     place = tmp_path / "run"
     with pytest.raises(SystemExit) as stopped:
         arcaps_command("train", "digits", "--epochs", 1, "--run", place, "--max-minutes", 1e-6, *OPTIONS.split())
     assert stopped.value.code == 0
-    printed = arcaps_command("train", "--resume", place)
-    assert "going on after step 1 of 90" in printed
-    assert "epoch   1/1  loss " in printed
+    caplog.set_level("INFO", "arcaps")
+    printed = arcaps_command("train", "--resume", place, "--no-report")
+    assert "4,500 training, 500 validation, 1,000 test images of 28x28x1, 10 classes: 0, 1, 2" in caplog.text
+    assert "resuming after step 1 of 90" in caplog.text
+    assert "epoch   1/1  loss " in caplog.text
     assert "test accuracy " in printed
     assert Run(place).recipe.options.items() >= {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}.items()
     with pytest.raises(SystemExit, match="unknown recipe 'digit': did you mean 'digits'"):
@@ -115,28 +119,67 @@ def test_recipes(arcaps_command: Any) -> None:
     assert "mnist+-fast" in arcaps_command("recipes")
 
 
-def test_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arcaps_command: Any) -> None:
-    monkeypatch.setattr(api, "write_report", lambda *_: None)
+def test_sweep(tmp_path: Path, arcaps_command: Any) -> None:
     grid = read_grid(("dim=4,8", "caps=2"))
     assert grid == {"dim": [4, 8], "caps": [2]}
     assert read_grid(("routing=dynamic",)) == {"routing": ["dynamic"]}
     fixed: dict[str, Any] = {"epochs": 1, "batch_size": 450, "primary_dim": 4, "stem_channels": 4}
-    results = run_sweep("digits", grid, tmp_path, silent=True, **fixed)
+    results = run_sweep("digits", grid, tmp_path, silent=True, report=False, **fixed)
     assert list(results) == ["dim=4,caps=2", "dim=8,caps=2"]
     assert Run(tmp_path / "dim=8,caps=2").recipe.options["dim"] == 8
     before = [(tmp_path / name / "result.json").stat().st_mtime_ns for name in results]
-    assert run_sweep("digits", grid, tmp_path, silent=True, **fixed) == results
+    assert run_sweep("digits", grid, tmp_path, silent=True, report=False, **fixed) == results
     assert [(tmp_path / name / "result.json").stat().st_mtime_ns for name in results] == before
-    printed = arcaps_command("sweep", "digits", "--grid", "dim=4,8", "caps=2", "--folder", tmp_path)
+    flags = "--epochs 1 --batch-size 450 --primary-dim 4 --stem-channels 4".split()  # noqa: SIM905
+    command = ("sweep", "digits", "--grid", "dim=4,8", "caps=2", "--folder", tmp_path)
+    printed = arcaps_command(*command, *flags)
     assert len(printed.splitlines()) == 2
-    with pytest.raises(ArcapsError, match="cannot read 'dim' as a part of a grid"):
-        read_grid(("dim",))
+    with pytest.raises(SystemExit, match="holds another experiment: epochs is 1 there and 8 here"):
+        arcaps_command(*command)
+    assert [(tmp_path / name / "result.json").stat().st_mtime_ns for name in results] == before
+
+
+def test_a_failed_point_does_not_hide_the_others(tmp_path: Path) -> None:
+    fixed: dict[str, Any] = {"epochs": 1, "batch_size": 450, **SMALL}
+    results = run_sweep("digits", {"image_size": [28, 5]}, tmp_path, silent=True, report=False, **fixed)
+    assert isinstance(results["image_size=28"], Result)
+    assert "too small" in str(results["image_size=5"])
+    with pytest.raises(ArcapsError, match="unknown schedule 'cosin'"):  # before the first point
+        run_sweep("digits", {"schedule": ["cosine", "cosin"]}, tmp_path / "other", **fixed)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("dim=16,32", [16, 32]),
+        ("strides=(2,2),(2,1)", [(2, 2), (2, 1)]),
+        ("routing=attention,dynamic(iterations=5)", ["attention", "dynamic(iterations=5)"]),
+        ("routing=dynamic(iterations=5, squash=True)", ["dynamic(iterations=5, squash=True)"]),
+        ("learning-rate=1e-3,3e-3", [1e-3, 3e-3]),
+        ("residual=True,False", [True, False]),
+        ("data=my folder/a", ["my folder/a"]),
+        ("test_data=mnist", ["mnist"]),
+        ("decay=-1", [-1]),
+    ],
+)
+def test_values_of_a_grid(setting: str, values: list[Any]) -> None:
+    (name,) = read_grid((setting,))
+    assert read_grid((setting,))[name] == values
+    assert name == setting.partition("=")[0].replace("-", "_")
+
+
+@pytest.mark.parametrize("setting", ["dim", "dim=", "=3", "", "3=4", "dim = "])
+def test_what_is_no_grid(setting: str) -> None:
+    with pytest.raises(ArcapsError, match=r"cannot read .* write it as dim=16,32"):
+        read_grid((setting,))
 
 
 def test_an_evaluation_by_hand() -> None:
     labels = torch.tensor([0, 0, 0, 1, 1, 2])
     dataset = Dataset("six", torch.zeros(6, 1, 8, 8, dtype=torch.uint8), labels, ("a", "b", "c"))
-    found = tally(dataset, torch.tensor([0, 0, 1, 1, 2, 2]))
+    found = Classification(dataset.name, dataset.class_names)
+    found.add(torch.eye(3)[[0, 0, 1, 1, 2, 2]], labels)
     assert found.confusion.tolist() == [[2, 1, 0], [0, 1, 1], [0, 0, 1]]
     assert found.accuracy == pytest.approx(4 / 6)
     assert found.per_class == pytest.approx({"a": 2 / 3, "b": 1 / 2, "c": 1})

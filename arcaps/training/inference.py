@@ -1,0 +1,251 @@
+"""Trained models in use: an opened run, evaluation, prediction, ensembles."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from arcaps.data import Data, Dataset, load_data, match_classes
+from arcaps.errors import ArcapsError
+from arcaps.image_files import ImageError, list_images
+from arcaps.models import Classification, Classifier, load
+from arcaps.preprocessing import ONE_IMAGE, Picture, Preprocessing
+from arcaps.progress import track
+from arcaps.training.distributed import choose_device
+from arcaps.training.evaluate import choose_precision, class_scores, evaluate
+from arcaps.training.run import Run
+from arcaps.training.splits import WHOLE_FOLDER, Splits, load_splits
+
+Place: TypeAlias = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A trained model with its device, and the data of its run: made once, and shared by all that is done with it."""
+
+    path: Path
+    model: Any
+    device: torch.device
+    precision: torch.dtype
+    run: Run | None
+    """None for a model file, which does not know its data."""
+    data_dir: Place | None = None
+
+    @cached_property
+    def splits(self) -> Splits:
+        """The data sets that the run was made with."""
+        if self.run is None:
+            raise ArcapsError(f"{self.path} does not say what it was tested on: give --data")
+        return load_splits(self.run.recipe, self.data_dir, self.run.data)
+
+    def data(self, name: Place | None = None, *, skip_broken: bool = False) -> Data:
+        """Another data set, as the model's preprocessing makes it and with the model's classes; or the run's own."""
+        if name is None:
+            return Data(self.splits.train, self.splits.validation, self.splits.test)
+        options: dict[str, Any] = {"preprocessing": self.model.preprocessing, "data_dir": self.data_dir}
+        found = load_data(name, **options, skip_broken=skip_broken, **WHOLE_FOLDER)
+        return found.map(lambda part: match_classes(part, self.model.class_names, allow_missing=True))
+
+    def part(self, part: str = "test", data: Place | None = None, *, skip_broken: bool = False) -> Dataset:
+        """One part of a data set."""
+        parts = self.data(data, skip_broken=skip_broken)._asdict()
+        if parts.get(part) is None:
+            there = ", ".join(name for name, value in parts.items() if value is not None)
+            raise ArcapsError(f"{data or self.path} has no {part} part: there are {there}")
+        return parts[part]
+
+
+def open_run(path: Place, *, device: str = "auto", precision: str = "auto", data_dir: Place | None = None) -> OpenedRun:
+    """Open the best model of a run folder, or a model file."""
+    path = Path(path)
+    chosen = choose_device(device)
+    run = None if path.is_file() else Run.open(path)
+    model = load(path) if run is None else run.model()
+    if run is not None and run.recipe.fit == "pad":  # model files of version 0.1 do not say so
+        model.preprocessing = replace(model.preprocessing, fit="pad")
+    return OpenedRun(path, model.to(chosen), chosen, choose_precision(precision, chosen), run, data_dir)
+
+
+def open_model(path: Place) -> Any:
+    """The model of a run folder, or of a file."""
+    return open_run(path, device="cpu").model
+
+
+def choose_data(path: Place, model: Any, data: Place | None, data_dir: Place | None) -> Data:
+    """The data set asked for, as the model takes it; or what the run was made with."""
+    path = Path(path)
+    run = None if path.is_file() else Run.open(path)
+    opened = OpenedRun(path, model, torch.device("cpu"), torch.float32, run, data_dir)
+    return opened.data(data)
+
+
+def evaluate_run(
+    path: Place,
+    *,
+    data: Place | None = None,
+    part: str = "test",
+    device: str = "auto",
+    precision: str = "auto",
+    skip_broken: bool = False,
+    data_dir: Place | None = None,
+) -> Any:
+    """Evaluate a run's model on a part of a data set."""
+    opened = open_run(path, device=device, precision=precision, data_dir=data_dir)
+    dataset = opened.part(part, data, skip_broken=skip_broken)
+    return evaluate(opened.model, dataset, precision=opened.precision)
+
+
+def evaluate_ensemble(
+    paths: Sequence[Place], *, data: Place | None = None, device: str = "auto", data_dir: Place | None = None
+) -> tuple[dict[Path, Classification], Classification]:
+    """Evaluate classifiers one by one, and all together by the mean of their scores. Classes are matched by name."""
+    first = open_run(paths[0], device=device, data_dir=data_dir)
+    dataset = first.part("test", data)
+    names = list(first.model.class_names)
+    members, total = {}, torch.zeros(len(dataset), len(names))
+    for path in paths:
+        opened = first if path is paths[0] else open_run(path, device=device, data_dir=data_dir)
+        if sorted(opened.model.class_names) != sorted(names):
+            both = f"{path} has the classes {', '.join(opened.model.class_names)}, {paths[0]} has {', '.join(names)}"
+            raise ArcapsError(f"{both}: an ensemble is of models with the same classes")
+        own = dataset.fit(opened.model.preprocessing)
+        scores = class_scores(opened.model, own)[:, [opened.model.class_names.index(name) for name in names]]
+        members[Path(path)] = count_scores(dataset, scores)
+        total += scores / len(paths)
+    return members, count_scores(dataset, total)
+
+
+def count_scores(dataset: Dataset, scores: Tensor) -> Classification:
+    """Build the confusion matrix of scores."""
+    found = Classification(dataset.name, dataset.class_names)
+    found.add(scores, dataset.labels)
+    return found
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of one image."""
+
+    image: str
+    """The file, or the number of the image."""
+    label: str
+    """The class with the highest score; empty where the image cannot be read."""
+    scores: dict[str, float]
+    """The score of each class."""
+    problem: str = ""
+    """Why the image cannot be read."""
+
+    def top(self, count: int) -> list[tuple[str, float]]:
+        """The classes with the highest scores."""
+        return sorted(self.scores.items(), key=lambda item: -item[1])[:count]
+
+
+def predict(
+    model: Any, images: "Picture | Iterable[Picture]", *, device: str = "auto", batch_size: int = 64
+) -> list[Prediction]:
+    """Predict the class of images: files, folders, Pillow images, arrays or tensors of bytes.
+
+    `model` is a model, a run folder, a model file, an exported `.onnx` file or the name of pretrained weights. Images
+    of any size become what the model takes. An image that cannot be read has a `problem` and no label.
+    """
+    return list(predictions(model, images, device=device, batch_size=batch_size))
+
+
+def predictions(
+    model: Any, images: "Picture | Iterable[Picture]", *, device: str = "auto", batch_size: int = 64
+) -> Iterator[Prediction]:
+    """What `predict` gives, one by one as batches are done."""
+    answer = open_for_prediction(model, device)
+    if isinstance(images, Tensor) and images.ndim == 4:
+        images = list(images)
+    named = list(name_images([images] if isinstance(images, ONE_IMAGE) else images))
+    if not named:
+        raise ArcapsError("there are no images to predict: give image files, or a folder with some")
+    rest = iter(named)
+    while chunk := list(islice(rest, batch_size)):
+        yield from answer.predict(chunk)
+
+
+def name_images(images: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Each image with its name: a file by its path, others by their number; folders are opened."""
+    for number, image in enumerate(images):
+        if isinstance(image, str | os.PathLike):
+            path = Path(image)
+            files = list_images(path) if path.is_dir() else [path]
+            if not files:
+                raise ArcapsError(f"{path} has no image files: give another folder, or the files")
+            yield from ((str(file), file) for file in files)
+        else:
+            yield str(number), image
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A model that is ready to predict."""
+
+    answer: Callable[[Tensor], Tensor]
+    """Scores `(batch, classes)` of floats as the preprocessing makes them."""
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...]
+
+    @torch.no_grad()
+    def predict(self, named: Sequence[tuple[str, Any]]) -> Iterator[Prediction]:
+        """Predict a batch of named images."""
+        pixels: list[Tensor] = []
+        problems: list[str] = []
+        for _, image in named:
+            try:
+                pixels.append(self.preprocessing.pixels(image))
+                problems.append("")
+            except (ImageError, OSError) as error:
+                problems.append(str(error))
+        scores = iter(self.answer(self.preprocessing(torch.stack(pixels))).tolist() if pixels else [])
+        for (name, _), problem in zip(named, problems, strict=True):
+            row = {} if problem else dict(zip(self.class_names, next(scores), strict=True))
+            yield Prediction(name, max(row, key=row.__getitem__, default=""), row, problem)
+
+
+def open_for_prediction(model: Any, device: str) -> Predictor:
+    """A model, a run folder, a model file, an exported file or the name of pretrained weights, ready to predict."""
+    chosen = choose_device(device)
+    if isinstance(model, str | os.PathLike):
+        model = open_place(model)
+    if isinstance(model, Classifier):
+        fast = model.to(chosen).for_inference()
+        return Predictor(
+            lambda images: fast(images.to(chosen)).scores.float().cpu(), model.preprocessing, tuple(model.class_names)
+        )
+    if not hasattr(model, "input_shape") or not hasattr(model, "metadata"):
+        kind = type(model).__name__
+        raise ArcapsError(f"{kind} does not predict classes: give a classifier of arcaps, a run folder or a file")
+    channels, height, width = model.input_shape  # an exported file
+    preprocessing = Preprocessing.from_dict(model.metadata["preprocessing"], (height, width), channels)
+    return Predictor(
+        lambda images: torch.as_tensor(model(images.numpy()).scores), preprocessing, tuple(model.class_names)
+    )
+
+
+def open_place(place: Place) -> Any:
+    """The model that a path or a name means."""
+    import arcaps
+
+    path = Path(place)
+    if path.suffix == ".onnx":
+        return arcaps.Exported.open(path)
+    if not path.exists() and not path.suffix and hasattr(arcaps, "pretrained"):
+        return arcaps.pretrained(str(place))
+    if not path.exists():
+        raise ArcapsError(f"{place} is neither a run folder nor a model file: there is no such file")
+    return open_model(path)
+
+
+def predict_with_progress(model: Place, images: Sequence[Path], device: str = "auto") -> Iterator[Prediction]:
+    """What `predict` gives for files and folders, one by one, with a progress bar on a terminal."""
+    files = [file for _, file in name_images(images)]
+    yield from track(predictions(model, files, device=device), "predicting", total=len(files))

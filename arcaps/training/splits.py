@@ -1,0 +1,152 @@
+"""The data sets of a run, and the model that fits them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arcaps.data import Data, Dataset, augment, differences, load_data, match_classes
+from arcaps.data.catalogue import is_path
+from arcaps.errors import ArcapsError
+from arcaps.models import Model, create_model
+from arcaps.registry import option_names
+from arcaps.settings import Recipe
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The data sets that a run works with."""
+
+    train: Dataset
+    validation: Dataset
+    """To choose the best epoch by."""
+    test: Dataset
+    """Used once, at the end."""
+    test_validation: Dataset | None = None
+    """Where the test images are of another kind: validation images of that kind. The paper chooses by them; we only
+    report what that choice would have given."""
+    description: dict[str, Any] | None = None
+    """Plain values for `data.json`, by which the same images can be found again."""
+
+    @property
+    def summary(self) -> str:
+        """Number of images, size, classes and split, in one line."""
+        height, width = self.train.image_size
+        names = self.train.class_names
+        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        counts = f"{len(self.train):,} training, {len(self.validation):,} validation, {len(self.test):,} test images"
+        size = f"{height}x{width}x{self.train.channels}"
+        return f"{self.train.name}: {counts} of {size}, {len(names)} classes: {shown}"
+
+
+def load_splits(
+    recipe: Recipe,
+    data_dir: str | os.PathLike[str] | None = None,
+    stored: Mapping[str, Any] | None = None,
+    *,
+    given: Data | None = None,
+    strict: bool = False,
+) -> Splits:
+    """The recipe's data sets, as large as the model's images.
+
+    `stored` is what a run folder says of its data: the same images are found again, and changes are named, in a
+    warning or with `strict` in an error. `given` are data from memory in place of the recipe's.
+    """
+    loaded = load_parts(recipe, data_dir, stored or {}, strict) if given is None else given
+    train, validation, test = loaded
+    if train is None:
+        raise ArcapsError(f"{recipe.data} has no images to train on: give --data another data set")
+    if validation is None:
+        train, validation = train.split(recipe.validation, seed=recipe.seed)
+    parts = Data(train, validation, test)
+    description: dict[str, Any] = {"data": parts.describe()}
+    refuse_changes(recipe.data, (stored or {}).get("data"), parts, strict)
+    if recipe.limit is not None:
+        train = train.take(torch.arange(min(recipe.limit, len(train))))
+    if not recipe.test_data:
+        return Splits(train, validation, test, description=description)
+    other = load_data(
+        recipe.test_data, preprocessing=train.preprocessing, data_dir=data_dir, seed=recipe.seed, **WHOLE_FOLDER
+    )
+    test = match_classes(other.test, train.class_names)
+    test_validation = other.validation
+    if test_validation is not None:
+        versions = 32 if recipe.test_data.startswith("affnist") else 1  # one version of each digit
+        test_validation = match_classes(test_validation, train.class_names)
+        test_validation = test_validation.take(torch.arange(0, len(test_validation), versions))
+    return Splits(train, augment_once(validation, recipe), test, test_validation, description)
+
+
+WHOLE_FOLDER: dict[str, Any] = {"test": 1.0}
+"""A folder to test on is tested as a whole, unless it has a test part."""
+
+
+def load_parts(
+    recipe: Recipe, data_dir: str | os.PathLike[str] | None, stored: Mapping[str, Any], strict: bool
+) -> Data:
+    """The recipe's data set; of a folder, the parts that are stored."""
+    if not recipe.data:
+        raise ArcapsError(f"recipe {recipe.name} needs to know where your images are: give --data FOLDER")
+    before = stored.get("data")
+    files = before is not None and "files" in before["test"]
+    return load_data(
+        recipe.data,
+        image_size=recipe.image_size,
+        channels=recipe.channels,
+        fit=recipe.fit,
+        invert=recipe.invert,
+        data_dir=data_dir,
+        seed=recipe.seed,
+        validation=recipe.validation,
+        skip_broken=recipe.skip_broken,
+        split=before if files else None,
+        on_change="error" if strict else "warn",
+    )
+
+
+def refuse_changes(name: str, stored: dict[str, Any] | None, parts: Data, strict: bool) -> None:
+    """Refuse to resume with other images than before. Folders name their changes by themselves."""
+    if stored is None or not strict:
+        return
+    changes = differences(stored, parts)
+    if changes:
+        raise ArcapsError(f"{name or 'the data'} changed since the run began: {'; '.join(changes)}: start a new run")
+
+
+def with_absolute_paths(recipe: Recipe) -> Recipe:
+    """The recipe with paths that mean the same from any folder."""
+    changed: dict[str, Any] = {
+        name: str(Path(value).absolute())
+        for name in ("data", "test_data")
+        if (value := getattr(recipe, name)) and is_path(value) and Path(value).exists()
+    }
+    return replace(recipe, **changed)
+
+
+def augment_once(dataset: Dataset, recipe: Recipe) -> Dataset:
+    """The images after the recipe's data augmentation, sampled once."""
+    if not recipe.augmentation:
+        return dataset
+    generator = torch.Generator().manual_seed(recipe.seed)
+    changed = augment(dataset.images.float(), recipe.augmentation, generator)
+    return replace(dataset, images=changed.round().clamp(0, 255).to(torch.uint8))
+
+
+def build_model(recipe: Recipe, splits: Splits) -> Any:
+    """The recipe's model, for these images, with weights that depend on the seed alone."""
+    torch.manual_seed(recipe.seed)
+    from_data = {
+        "image_size": splits.train.image_size,
+        "channels": splits.train.channels,
+        "classes": len(splits.train.class_names),
+    }
+    known = option_names(Model.find(recipe.model))
+    model = create_model(
+        recipe.model, **{name: value for name, value in from_data.items() if name in known}, **recipe.options
+    )
+    model.class_names = list(splits.train.class_names)
+    model.preprocessing = splits.train.preprocessing
+    return model

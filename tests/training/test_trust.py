@@ -1,0 +1,287 @@
+"""What a run remembers, what it refuses, and what users do with it."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
+
+import arcaps
+from arcaps import ArcapsError, Data, Dataset, Run
+from arcaps.settings import Options
+from arcaps.training import Stopped, register_recipe
+from arcaps.training.loop import Trainer
+from arcaps.training.recipes import RECIPES
+from arcaps.training.run import RunHeldError
+
+SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
+QUICK: dict[str, Any] = {**SMALL, "epochs": 1, "batch_size": 50, "limit": 200, "silent": True, "report": False}
+RESUME: dict[str, Any] = {"silent": True, "report": False}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return arcaps.train("digits", run=tmp_path_factory.mktemp("trust") / "run", **QUICK).path
+
+
+def write_digits(folder: Path, names: list[str], count: int = 8) -> None:
+    """Digits of the test set as files, in one sub-folder per class."""
+    test = arcaps.load_data("digits").test
+    for digit, name in enumerate(names):
+        (folder / name).mkdir(parents=True)
+        for number in (test.labels == digit).nonzero().flatten()[:count].tolist():
+            Image.fromarray(test.images[number, 0].numpy()).save(folder / name / f"{number}.png")
+
+
+def test_classes_are_matched_by_name(finished: Path, tmp_path: Path) -> None:
+    """In version 0.1 the k-th class of the data was compared with output k."""
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    write_digits(tmp_path / "digits_as_words", words)
+    with pytest.raises(ArcapsError, match=r"'eight'.* are not classes of the model"):
+        arcaps.training.inference.evaluate_run(finished, data=tmp_path / "digits_as_words")
+    write_digits(tmp_path / "some", ["0", "1", "2"])
+    found = arcaps.training.inference.evaluate_run(finished, data=tmp_path / "some")
+    assert found.count == 24
+    assert found.class_names == tuple("0123456789")
+
+
+def test_a_run_remembers_its_split(tmp_path: Path) -> None:
+    write_digits(tmp_path / "images", list("0123456789"), 12)
+    run = arcaps.train("folder", data=tmp_path / "images", run=tmp_path / "run", **{**QUICK, "limit": None})
+    assert Path(run.recipe.data).is_absolute()
+    assert run.data is not None
+    tested = set(run.data["data"]["test"]["files"])
+    file = Image.open(tmp_path / "images" / "0" / next((tmp_path / "images" / "0").iterdir()).name)
+    file.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "images" / "0" / "00-new.png")
+    again = arcaps.open_run(run.path).splits
+    assert again.test.files is not None
+    assert set(again.test.files) == tested
+
+
+def test_resume_refuses_other_data(tmp_path: Path) -> None:
+    write_digits(tmp_path / "images", list("01"), 12)
+    options = {**QUICK, "limit": None, "max_minutes": 0.0}
+    with pytest.raises(Stopped):
+        arcaps.train("folder", data=tmp_path / "images", run=tmp_path / "run", **options)
+    next((tmp_path / "images" / "0").iterdir()).unlink()
+    with pytest.raises(ArcapsError, match="has changed since its split was stored"):
+        arcaps.train(resume=tmp_path / "run", **RESUME)
+
+
+def test_two_trainings_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda *_: "same-second")
+    assert arcaps.train("digits", **QUICK).path != arcaps.train("digits", **QUICK).path
+    run = Run.reserve(tmp_path / "held", "digits")
+    with run.lock(), pytest.raises(RunHeldError, match="another process trains in"):
+        arcaps.train("digits", run=run.path, **QUICK)
+
+
+def test_a_finished_run_stays_as_it_is_even_without_checkpoints(tmp_path: Path) -> None:
+    run = arcaps.train("digits", run=tmp_path / "run", **QUICK)
+    for state in run.states():
+        state.unlink()
+    before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
+    arcaps.train(resume=run.path, **RESUME)
+    assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()} == before
+    with pytest.raises(ArcapsError, match="has no checkpoints any more"):
+        arcaps.train(resume=run.path, epochs=2, **RESUME)
+
+
+def test_damaged_checkpoints_do_not_start_over(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        arcaps.train("digits", run=tmp_path / "run", max_minutes=0.0, **QUICK)
+    for state in Run(tmp_path / "run").states():
+        state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(ArcapsError, match=r"all checkpoints of .* are damaged"):
+        arcaps.train(resume=tmp_path / "run", **RESUME)
+
+
+def test_a_finished_run_is_extended(tmp_path: Path) -> None:
+    options = {**QUICK, "schedule": "constant", "average": 0.0}
+    run = arcaps.train("digits", run=tmp_path / "run", **options)
+    arcaps.train(resume=run.path, epochs=2, **RESUME)
+    whole = arcaps.train("digits", run=tmp_path / "whole", **{**options, "epochs": 2})
+    assert [line["loss"] for line in run.metrics] == [line["loss"] for line in whole.metrics]
+    assert run.recipe.epochs == 2
+    assert (run.path / "result-1-epochs.json").exists()
+    with pytest.raises(ArcapsError, match=r"epochs is 1, and .* has 2: give at least as many"):
+        arcaps.train(resume=run.path, epochs=1, **RESUME)
+    with pytest.raises(ArcapsError, match="keeps its recipe"):
+        arcaps.train(resume=run.path, dim=8, **RESUME)
+
+
+def test_early_stopping(tmp_path: Path) -> None:
+    options = {**QUICK, "epochs": 50, "learning_rate": 0.0, "patience": 2, "average": 0.0}
+    run = arcaps.train("digits", run=tmp_path / "run", **options)
+    best = min(run.metrics, key=lambda line: line["validation_error"])
+    assert len(run.metrics) == best["epoch"] + 2 < 50
+    assert run.result is not None
+
+
+def test_fine_tuning_with_other_classes(finished: Path, tmp_path: Path) -> None:
+    write_digits(tmp_path / "images", ["a", "b"], 12)
+    options = {**QUICK, "limit": None, "learning_rate": 0.0, "average": 0.0, "weight_decay": 0.0}
+    options |= {name: value for name, value in Run(finished).recipe.options.items() if name not in options}
+    run = arcaps.train("folder", data=tmp_path / "images", start_from=finished, run=tmp_path / "run", **options)
+    before, after = Run(finished).model().state_dict(), run.model().state_dict()
+    assert torch.equal(before["primary.conv.weight"], after["primary.conv.weight"])
+    assert run.model().class_names == ["a", "b"]
+    with pytest.raises(ArcapsError, match="no layer of it fits"):
+        arcaps.train("digits", model="conv_net", start_from=finished, run=tmp_path / "other", silent=True, limit=50)
+
+
+@pytest.mark.parametrize("kind", ["dataset", "torch", "loader", "data"])
+def test_data_from_memory(kind: str, tmp_path: Path) -> None:
+    digits = arcaps.load_data("digits")
+    assert digits.train is not None
+    few = digits.train.take(torch.arange(200))
+    plain = TensorDataset(few.images, few.labels)
+    given: Any = {
+        "dataset": few,
+        "torch": plain,
+        "loader": DataLoader(plain, 10),
+        "data": Data(few, None, digits.test),
+    }[kind]
+    run = arcaps.train("digits", data=given, run=tmp_path / "run", **QUICK)
+    assert run.result is not None
+    assert run.result.test["count"] == (1000 if kind == "data" else 20)
+
+
+def test_training_outside_the_main_thread(tmp_path: Path) -> None:
+    done: list[Run] = []
+    thread = threading.Thread(target=lambda: done.append(arcaps.train("digits", run=tmp_path / "run", **QUICK)))
+    thread.start()
+    thread.join()
+    assert done[0].result is not None
+
+
+def test_a_users_own_module_is_evaluated() -> None:
+    test = arcaps.load_data("digits").test
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    found = arcaps.evaluate(module, test)
+    scores = module(test.images.float() / 255)
+    assert found.accuracy == pytest.approx((scores.argmax(-1) == test.labels).float().mean().item())
+
+
+def test_predict_takes_arrays_files_and_pictures(finished: Path, tmp_path: Path) -> None:
+    image = arcaps.load_data("digits").test.images[0]
+    Image.fromarray(image[0].numpy()).save(tmp_path / "0.png")
+    (tmp_path / "broken.png").write_bytes(b"no")
+    array = image[0].numpy()
+    file, broken = tmp_path / "0.png", tmp_path / "broken.png"
+    images: list[Any] = [array, image, Image.fromarray(array), file, str(file), broken]
+    found = arcaps.predict(finished, images)
+    for one in found[:-1]:
+        assert one.scores == pytest.approx(found[0].scores, abs=1e-6)
+    assert found[-1].label == ""
+    assert "broken.png" in found[-1].problem
+    assert arcaps.predict(Run(finished).model(), array)[0].label == found[0].label
+    assert len(arcaps.predict(finished, np.stack([array, array])[:, None].transpose(0, 2, 3, 1)[0])) == 1
+    with pytest.raises(ArcapsError, match="there are no images to predict"):
+        arcaps.predict(finished, [])
+    with pytest.raises(ArcapsError, match="is neither a run folder nor a model file"):
+        arcaps.predict(tmp_path / "none.safetensors", array)
+
+
+def test_a_failed_report_does_not_cost_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr("arcaps.reports.run.write_report", fail)
+    run = arcaps.train("digits", run=tmp_path / "run", **{**QUICK, "report": True})
+    assert run.result is not None
+
+
+def test_hooks_and_log_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("arcaps.training.display.SECONDS_BETWEEN_LINES", 0.0)
+    caplog.set_level(logging.INFO, "arcaps")
+    steps, epochs = [], []
+
+    def on_step(trainer: Trainer) -> None:
+        steps.append(trainer.step)
+
+    def on_epoch(trainer: Trainer, line: Any) -> None:
+        epochs.append(line["epoch"])
+
+    arcaps.train("digits", run=tmp_path / "run", **QUICK, on_step=on_step, on_epoch=on_epoch)
+    assert steps == [1, 2, 3, 4]
+    assert epochs == [1]
+    assert "step 3 of 4" in caplog.text
+    assert caplog.records[0].getMessage().startswith("digits, train: 200 training, 500 validation, 1,000 test images")
+
+
+def test_the_precision_of_a_run_is_stored(finished: Path) -> None:
+    assert Run(finished).config["settings"]["precision"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "has format 2, this one reads up to 1"),
+        ({"format": "x"}, "has format 'x'"),
+        ({"recipe": {"name": "x"}}, "cannot be used by this arcaps: the recipe has no about"),
+        ({"recipe": None}, "is damaged: its recipe is None"),
+        ({"settings": 3}, "is damaged: its settings is 3"),
+    ],
+)
+def test_a_folder_of_another_format(finished: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**Run(finished).config, **change}))
+    with pytest.raises(ArcapsError, match=message):
+        _ = Run.open(tmp_path).recipe
+
+
+def test_a_folder_of_version_0_1_gives_the_same_answers(finished: Path, tmp_path: Path) -> None:
+    config = Run(finished).config
+    recipe = config.pop("recipe")
+    flat = {key: value for key, value in recipe["augmentation"].items() if key != "border"}
+    new = ("augmentation", "image_size", "channels", "fit", "invert", "skip_broken", "warm_up", "patience")
+    config["recipe"] = {**{key: value for key, value in recipe.items() if key not in new}, **flat, "frame": None}
+    del config["format"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes((finished / "model.safetensors").read_bytes())
+    assert Run(tmp_path).recipe == Run(finished).recipe
+    found = arcaps.training.inference.evaluate_run(tmp_path, precision="float32")
+    result = Run(finished).result
+    assert result is not None
+    assert json.loads(json.dumps(found.as_dict())) == result.test
+
+
+@pytest.fixture
+def masks() -> Iterator[Data]:
+    """Digits, and for each pixel whether it is ink."""
+    import tests.plugins.segmenter  # noqa: F401 (registers the model)
+
+    def with_masks(part: Dataset) -> Dataset:
+        part = part.take(torch.arange(100))
+        ink = part.images[:, 0] // 128
+        return Dataset(part.name, part.images, (part.labels > 4).long(), ("paper", "ink"), masks=ink)
+
+    digits = arcaps.load_data("digits")
+    assert digits.train is not None
+    recipe = replace(RECIPES["digits"], name="toy", model="toy_segmenter", options=Options())
+    register_recipe(replace(recipe, batch_size=10, epochs=2, average=0.0))
+    yield Data(with_masks(digits.train), None, with_masks(digits.test))
+    del RECIPES["toy"]
+
+
+def test_a_users_segmenter_trains_resumes_and_is_evaluated(masks: Data, tmp_path: Path) -> None:
+    whole = arcaps.train("toy", data=masks, run=tmp_path / "whole", width=4, **RESUME)
+    with pytest.raises(Stopped):
+        arcaps.train("toy", data=masks, run=tmp_path / "run", width=4, max_minutes=0.0, **RESUME)
+    run = arcaps.train(resume=tmp_path / "run", data=masks, **RESUME)
+    assert run.result == whole.result
+    assert run.result is not None
+    assert run.result.test["pixels"] == 100 * 28 * 28
+    assert run.result.test["pixel_error"] < 0.2
+    model = arcaps.load(run.model_file())
+    assert model.config["width"] == 4
+    assert arcaps.evaluate(model, masks.test).error == run.result.test["pixel_error"]
