@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from arcaps import Routing
+from arcaps import Routing, list_routings
 from arcaps.cli import main
+from arcaps.registry import option_names
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -41,6 +42,7 @@ def test_the_readme_opens_with_a_sample_of_twelve_lines_that_prints_what_it_says
         *python_blocks("CONTRIBUTING.md"),
         *python_blocks("docs/data.md"),
         *python_blocks("docs/equivariance.md"),
+        *python_blocks("docs/routings.md"),
     ],
 )
 def test_the_other_samples_run(sample: str) -> None:
@@ -92,3 +94,17 @@ def test_every_equation_stands_in_the_paper_table() -> None:
     for first, last in re.findall(r"\| eqs\. (\d+) to (\d+)", rows):
         found |= set(range(int(first), int(last) + 1))
     assert found == set(range(1, 16))
+
+
+ROUTINGS = dict(
+    re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", (ROOT / "docs/routings.md").read_text(), re.DOTALL | re.MULTILINE)
+)
+
+
+@pytest.mark.parametrize("name", list_routings())
+def test_every_routing_stands_in_its_document_with_an_equation_and_its_options(name: str) -> None:
+    assert name in ROUTINGS
+    assert re.search(r"^    .*\[", ROUTINGS[name], re.MULTILINE)
+    options = ROUTINGS[name].split("Options: ")[1]
+    for option in option_names(Routing.find(name)):
+        assert f"`{option}" in options, option
