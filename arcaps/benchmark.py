@@ -71,7 +71,7 @@ class Growth:
     value: str
     batch_size: int
     million_multiply_adds: float
-    """Of one image, forward."""
+    """The multiply-adds of one image in a forward pass."""
     step_ms: float
     ms_per_image: float
     times_floor: float
@@ -80,7 +80,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """All that one run of the benchmark found."""
+    """The results of one run of the benchmark."""
 
     day: str
     machine: dict[str, Any]
@@ -103,14 +103,14 @@ class Benchmark:
 
 
 def seconds(operation: Callable[[], object]) -> float:
-    """How long it takes."""
+    """Seconds of one call."""
     began = time.perf_counter()
     operation()
     return time.perf_counter() - began
 
 
 def repeated(operation: Callable[[], object]) -> list[float]:
-    """How long it takes, time and again for a second: once at least."""
+    """Seconds of each call, repeated for about a second, at least once."""
     taken = [seconds(operation)]
     while sum(taken) < ROUND_SECONDS:
         taken.append(seconds(operation))
@@ -118,7 +118,7 @@ def repeated(operation: Callable[[], object]) -> list[float]:
 
 
 def matmul_seconds(dtype: torch.dtype) -> float:
-    """The better of two products of square matrices."""
+    """Seconds of a product of square matrices, the shorter of two."""
     left = torch.rand(MATMUL_SIDE, MATMUL_SIDE, dtype=dtype)
     return min(seconds(lambda: left @ left) for _ in range(2))
 
@@ -163,7 +163,7 @@ class Subject:
 
 
 def peak_mb() -> float | None:
-    """The most memory that this process ever held."""
+    """The peak memory of this process, in MB; None where the system does not tell."""
     status = Path("/proc/self/status")
     if not status.exists():
         return None
@@ -172,7 +172,7 @@ def peak_mb() -> float | None:
 
 
 def peaks(name: str, options: dict[str, Any], batch_size: int, precision: torch.dtype) -> dict[str, float | None]:
-    """The most memory after each kind of operation, the smallest first. For a process of its own."""
+    """Peak memory in MB after each kind of operation, the smallest first. Call it in a new process."""
     keep_freed_memory()
     subject = Subject(name, options, batch_size, precision)
     found = {}
@@ -205,12 +205,12 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def gflops(took: float) -> float:
-    """The rate of a product of square matrices that took so long."""
+    """The GFLOP/s of a product of square matrices that took this number of seconds."""
     return 2 * MATMUL_SIDE**3 / took / 1e9
 
 
 def multiply_adds(name: str, options: dict[str, Any]) -> int:
-    """Of one image, forward."""
+    """The multiply-adds of one image in a forward pass."""
     with torch.device("meta"):
         return info(create_model(name, **options), batch_size=1).multiply_adds
 

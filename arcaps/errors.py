@@ -1,4 +1,4 @@
-"""The one exception for mistakes that a user can mend."""
+"""The one exception for mistakes that a user can fix."""
 
 
 class ArcapsError(ValueError):

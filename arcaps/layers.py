@@ -209,8 +209,8 @@ class ClassCaps(ConvCaps):
     """The output layer, "fully conv caps": a `ConvCaps` whose kernel is as large as its input (section 3.4).
 
     With `layout="text"`, as the paper's text has it, class n's capsule comes from output channel n alone. With
-    `layout="code"`, as in the authors' published code, the elements of all output channels are dealt over the classes:
-    class j's capsule is made of the elements j, j + N, j + 2 N, ... of the N channels side by side.
+    `layout="code"`, as in the authors' published code, the elements of all output channels are distributed over the
+    classes: class j's capsule is made of the elements j, j + N, j + 2 N, ... of the N channels side by side.
 
     With `votes="window"` each input capsule votes by itself with a matrix of its own, as in CapsuleNet: the inputs are
     then `height * width * in_caps`, in this order.

@@ -15,7 +15,7 @@ def keep_freed_memory() -> bool:
     """Keep memory that a tensor gave back for the next tensor, instead of returning it to the system.
 
     As it comes, the C library returns each block above 32 MB at once, and the next step pays for having it cleared and
-    mapped anew, page by page: a third of the time of a training step on a CPU. The process then stays as large as it
+    mapped again, page by page: a third of the time of a training step on a CPU. The process then stays as large as it
     ever was. Training, evaluation and the benchmarks call this; a loop of your own gains by it too. It is for glibc
     (most of Linux); elsewhere it does nothing and answers False.
     """

@@ -32,7 +32,7 @@ def track(items: Iterable[T], description: str, total: int | None = None) -> Ite
 
 
 def wait(description: str) -> AbstractContextManager[object]:
-    """A sign of life while something of unknown length is done."""
+    """Show a moving bar during work of unknown length."""
     return Console(stderr=True).status(description)
 
 

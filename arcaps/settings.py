@@ -226,7 +226,7 @@ class ARCapsNetConfig(ModelConfig):
     """Activation of the class layer, where it is not that of the other layers, such as "capsule(across=True)"."""
     layout: Literal["text", "code"] = "text"
     """How output channels become class capsules: one channel a class, as in the paper's text, or as in the authors'
-    code, where the elements of all channels are dealt over the classes."""
+    code, where the elements of all channels are distributed over the classes."""
     presence: bool = False
     """Give each primary capsule a presence of its own, by a second convolution."""
     dropout: float = within(0, 1, 0.5)

@@ -25,7 +25,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def main(kills: int = 20, epochs: int = 6, seed: int = 0) -> None:
-    """Tell whether a run that is killed so many times ends with the weights of one that is not, to the bit."""
+    """Tell whether a run that is killed this number of times ends with the weights of one that is not, to the bit."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         whole, killed = Run(Path(folder) / "whole"), Run(Path(folder) / "killed")
@@ -46,7 +46,7 @@ def main(kills: int = 20, epochs: int = 6, seed: int = 0) -> None:
             process.kill()
             process.wait()
             done += 1
-            print(f"kill {done:2}: newest state {killed.states()[0].name}", flush=True)
+            print(f"kill {done:2}: newest checkpoint {killed.states()[0].name}", flush=True)
         subprocess.run(command("--resume", str(killed.path)), check=True, stdout=subprocess.DEVNULL)
         one, other = load_file(whole.states()[0]), load_file(killed.states()[0])
         same = all(torch.equal(value, other[name]) for name, value in one.items() if name.startswith("model."))

@@ -1,4 +1,4 @@
-"""The command line as a user meets it."""
+"""The command line, called as a user calls it."""
 
 import json
 import subprocess
@@ -59,7 +59,7 @@ def test_info_of_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     create_model("ar_capsnet", image_size=12, caps=3, dim=4, classes=5).save(path)
     run(monkeypatch, "info", path, "--json")
     assert json.loads(capsys.readouterr().out)["config"]["classes"] == 5
-    with pytest.raises(SystemExit, match="says itself what it is: leave out --layers"):
+    with pytest.raises(SystemExit, match="already fixes the architecture: leave out --layers"):
         run(monkeypatch, "info", path, "--layers", "2")
 
 

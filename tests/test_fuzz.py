@@ -1,4 +1,4 @@
-"""A moment of fuzzing for every target; `scripts/fuzz.py` goes on for longer."""
+"""Short fuzzing of every target; `scripts/fuzz.py` runs longer."""
 
 import pytest
 from hypothesis import given, settings

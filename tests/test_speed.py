@@ -154,7 +154,7 @@ def test_a_folded_model_has_no_batch_norm(model: Classifier) -> None:
 
 
 def page_faults(prepare: str) -> int:
-    """Pages mapped anew by tensors of 64 MB that come and go, in a process of its own."""
+    """Pages mapped again by tensors of 64 MB that come and go, in a process of its own."""
     code = f"""
 import resource, torch, arcaps
 {prepare}

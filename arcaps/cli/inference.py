@@ -76,7 +76,7 @@ def predict(
 ) -> None:
     """Predict the class of image files, with the score of each class.
 
-    Files that cannot be read are named, and the others go on; the exit code is then 1.
+    Files that cannot be read are named, and the others are still predicted; the exit code is then 1.
 
     Args:
         model: A run folder, a .safetensors file, an exported .onnx file, or the name of pretrained weights.

@@ -35,7 +35,7 @@ def info(
     if model.endswith(".safetensors"):
         if architecture:
             option = next(iter(architecture)).replace("_", "-")
-            raise ArcapsError(f"{model} says itself what it is: leave out --{option}")
+            raise ArcapsError(f"{model} already fixes the architecture: leave out --{option}")
         found = load(model)
     else:
         with torch.device("meta"):
@@ -48,7 +48,7 @@ def info(
 
 
 def print_table(result: "ModelInfo") -> None:
-    """A model's costs, for people. A narrow terminal goes without the layers' signatures."""
+    """Print the costs of a model. A narrow terminal shows no signatures of layers."""
     from rich.console import Console
     from rich.table import Table
 

@@ -23,7 +23,7 @@ def reproduce(
     max_minutes: float = 0.0,
     data_dir: str = "",
 ) -> None:
-    """Train the rows of the results table, in order of priority; the same command goes on after a stop.
+    """Train the rows of the results table, in order of priority; the same command resumes after a stop.
 
     What is finished is passed over. Several processes may work on one folder: each takes what no other holds.
 
@@ -52,12 +52,12 @@ def reproduce(
         try:
             start(only, folder=folder, records=records, max_minutes=max_minutes or None, data_dir=data_dir or None)
         except Stopped as stop:
-            print(f"{stop}; everything is saved: the same command goes on")
+            print(f"{stop}; everything is saved: run the same command again to resume")
             sys.exit(stop.code)
 
 
 def print_status(only: tuple[str, ...], folder: Path) -> None:
-    """Print a line for each run: its state, its epochs, its result, and the time that is left as far as it is known."""
+    """Print a line for each run: its status, its epochs, its result, and the time that is left where it is known."""
     from arcaps.training.reproduce import choose_rows, queue, remaining_seconds
 
     rest = 0.0

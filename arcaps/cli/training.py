@@ -81,7 +81,7 @@ def train(
 
 
 def print_result(run: "Run") -> None:
-    """What came of a run, and what to do next."""
+    """Print the result of a run, and what to do next."""
     result = run.result
     if result is None:  # not the first of several processes
         return
@@ -128,7 +128,7 @@ def runs(
     *,
     json: Flag = False,
 ) -> None:
-    """List run folders, with their state, epochs and results, the best first.
+    """List run folders, with their status, epochs and results, the best first.
 
     Args:
         folders: Run folders, or folders with runs below them.
@@ -201,7 +201,7 @@ def sweep(
         grid: Settings of the recipe or its model and their values, such as dim=16,32 strides=(2,2),(2,1)
             "routing=attention,dynamic(iterations=5)".
         folder: The folder of the runs; by default runs/sweep-RECIPE.
-        max_minutes: Stop in good order after this number of minutes; the same command goes on.
+        max_minutes: Stop after this number of minutes, with everything saved; the same command resumes.
         report: Write a report of each run.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -220,7 +220,7 @@ def sweep(
             **overrides,
         )
     except Stopped as stop:
-        print(f"{stop}; everything is saved: the same command goes on")
+        print(f"{stop}; everything is saved: run the same command again to resume")
         sys.exit(stop.code)
     for name, result in results.items():
         print(f"{name:30} {result if isinstance(result, ArcapsError) else result.summary}")

@@ -31,7 +31,7 @@ class Loader:
 
     The order and the augmentation depend on the seed alone: of `world` processes, the one with number `rank` gets
     every `world`-th image of the same global batch, augmented as a single process would. A pass that was left by
-    `break` is over: the next one starts with all images. Only after `load_state_dict` does the next pass go on with
+    `break` is over: the next one starts with all images. Only after `load_state_dict` does the next pass continue with
     the batch that would have come next.
     """
 
@@ -98,7 +98,7 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
         if len(state["order"]) != len(self.dataset):
             raise ArcapsError(
                 f"the saved loader had {len(state['order'])} images, {self.dataset.name} has {len(self.dataset)}: "

@@ -60,7 +60,7 @@ def label_of(dataset: Dataset, number: int) -> str:
 
 
 def shorten(text: str, width: int, font: "ImageFont.FreeTypeFont | ImageFont.ImageFont") -> str:
-    """As much of the text as fits into so many pixels."""
+    """The part of the text that fits into this number of pixels."""
     while font.getlength(text) > width and len(text) > 1:
         text = text[:-2] + "."
     return text

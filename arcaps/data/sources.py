@@ -81,8 +81,9 @@ def has_sha256(expected: dict[str, str]) -> Callable[[Tensors], str | None]:
 
 
 def has_label_counts(expected: dict[str, list[int]]) -> Callable[[Tensors], str | None]:
-    """A check that each array of labels has so many of each class, and as many images: all that can be asked without a
-    known SHA-256.
+    """Make a check that labels have the expected number of each class, and that there are as many images.
+
+    It is for collections without a known SHA-256.
     """
 
     def verify(tensors: Tensors) -> str | None:
@@ -124,7 +125,7 @@ def fetch(collection: Collection, directory: Path) -> Tensors:
             logger.info("%s: verified, from %s", collection.name, source)
             return tensors
     raise ArcapsError(
-        f"{collection.title} could not be had:\n  " + "\n  ".join(reasons) + "\n"
+        f"{collection.title} could not be fetched:\n  " + "\n  ".join(reasons) + "\n"
         f"Put {', '.join(collection.files)} into {folder}, or say where they are with --data-dir or ARCAPS_DATA"
     )
 

@@ -51,7 +51,7 @@ class BatchLike(Protocol):
 
     @property
     def labels(self) -> Tensor:
-        """What is right."""
+        """The true classes."""
 
 
 def blocks(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:

@@ -42,7 +42,7 @@ class Evaluation(ABC):
     @property
     @abstractmethod
     def summary(self) -> str:
-        """One line for people."""
+        """The result in one line of text."""
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Classification(Evaluation):
     def add(
         self, scores: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"] | Float[Tensor, "batch classes"]
     ) -> None:
-        """Add scores and what is right."""
+        """Add scores and the true classes."""
         scores, labels = scores.cpu(), labels.cpu()
         classes = len(self.class_names)
         if labels.ndim == 1:

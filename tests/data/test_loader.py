@@ -78,7 +78,7 @@ def test_mistakes_are_named(dataset: Dataset) -> None:
 
 
 def test_a_new_pass_begins_after_a_break(dataset: Dataset) -> None:
-    """As with torch's DataLoader. In version 0.1 the next loop went on with the rest."""
+    """As with torch's DataLoader. In version 0.1 the next loop continued with the rest."""
     loader = Loader(dataset, 5)
     for _ in loader:
         break

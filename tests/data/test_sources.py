@@ -119,7 +119,7 @@ def test_the_next_mirror_is_tried(tmp_path: Path, host: Host) -> None:
 def test_a_damaged_download_is_refused_and_does_not_stay(tmp_path: Path, host: Host, damage: str) -> None:
     host.damage = damage
     collection = small_collection(host.address)
-    with pytest.raises(ArcapsError, match="Small could not be had"):
+    with pytest.raises(ArcapsError, match="Small could not be fetched"):
         fetch(collection, tmp_path)
     assert [path.name for path in (tmp_path / "small").iterdir()] == [".lock"]
     host.damage = ""

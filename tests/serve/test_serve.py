@@ -159,7 +159,7 @@ def test_large_images_are_refused_before_they_are_decoded(server: Server) -> Non
 
 
 def pieces(count: int) -> Iterator[bytes]:
-    """A body of unknown length: so many pieces of 0.1 MB."""
+    """A body of unknown length: this number of pieces of 0.1 MB."""
     for _ in range(count):
         yield bytes(100_000)
 

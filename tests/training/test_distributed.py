@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def start(folder: Path, processes: int, die_at: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run the worker in so many processes."""
+    """Run the worker in this number of processes."""
     folder.mkdir(exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -13,7 +13,7 @@ from arcaps.storage import digest
 
 
 def main(folder: Path, die_at: int) -> None:
-    """Train for 20 steps, or go on; the last process ends all of a sudden at step `die_at`, if that is not 0."""
+    """Train for 20 steps, or resume; the last process exits without warning at step `die_at`, if that is not 0."""
     torch.set_num_threads(1)
     curve: list[float] = []
     seen: dict[str, Any] = {"curve": curve}
