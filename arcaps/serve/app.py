@@ -1,11 +1,11 @@
 """The HTTP interface of an exported model."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Iterator
+import html
+import mimetypes
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,10 +20,8 @@ from arcaps.serve.limits import Limits
 try:
     import python_multipart  # noqa: F401 (FastAPI needs it for forms, and says so only when one arrives)
     from fastapi import FastAPI, HTTPException, Query, Request
-    from fastapi.responses import HTMLResponse, JSONResponse, Response
+    from fastapi.responses import JSONResponse, Response
     from starlette.requests import ClientDisconnect
-    from starlette.staticfiles import StaticFiles
-    from starlette.types import Scope
 
     from arcaps.serve.body import CountBytes, read_image_bytes
 except ModuleNotFoundError as error:
@@ -153,20 +151,11 @@ def describe(answers: Answers, parts: list[str], class_names: list[str]) -> dict
     return found
 
 
-class LocalFiles(StaticFiles):
-    """The files of the page. The browser is told to ask no other host for anything."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        """A file, with the rule for the browser."""
-        response = await super().get_response(path, scope)
-        response.headers["Content-Security-Policy"] = LOCAL_ONLY
-        return response
-
-
-def create_app(exported: Exported, *, page: Path | None = None, limits: Limits | None = None) -> FastAPI:
+def create_app(exported: Exported, *, page: Mapping[str, bytes] | None = None, limits: Limits | None = None) -> FastAPI:
     """An application that answers with an exported model: run it with `arcaps.serve.run`, or any ASGI server.
 
-    `page` is the folder of the page that is shown at `/`; without one, a plain page with a form is shown.
+    `page` holds the files of the page that is shown at `/`, by their paths, as `arcaps.page.page_files` makes them.
+    Without them, a plain page with a form is shown.
     """
     service = Service(exported, limits or Limits())
 
@@ -186,10 +175,7 @@ def create_app(exported: Exported, *, page: Path | None = None, limits: Limits |
     )
     app.add_middleware(CountBytes, max_bytes=service.limits.max_bytes)
     add_api(app, service)
-    if page is None:
-        add_plain_page(app, service)
-    else:
-        app.mount("/", LocalFiles(directory=page, html=True))
+    add_page(app, {"index.html": plain_page(exported.class_names)} if page is None else page)
     return app
 
 
@@ -230,14 +216,23 @@ def add_api(app: FastAPI, service: Service) -> None:
         return JSONResponse({"detail": sentence}, status_code=500)
 
 
-def add_plain_page(app: FastAPI, service: Service) -> None:
-    """A page that needs no files: what the server answers, and a form to try it."""
-    known = json.dumps(service.exported.class_names).replace("&", "&amp;").replace("<", "&lt;")
-    content = PLAIN_PAGE.replace("CLASSES", known).replace("KINDS", ",".join(FORMATS))
+def add_page(app: FastAPI, files: Mapping[str, bytes]) -> None:
+    """The files of the page. The browser is told to ask no other host for anything."""
 
-    @app.get("/", include_in_schema=False)
-    async def plain_page() -> Response:
-        return HTMLResponse(content, headers={"Content-Security-Policy": LOCAL_ONLY})
+    @app.get("/{path:path}", include_in_schema=False)
+    async def file(path: str) -> Response:
+        content = files.get(path or "index.html")
+        if content is None:
+            raise HTTPException(404, "there is nothing at this address: GET /openapi.json describes what there is")
+        kind, packed = mimetypes.guess_type(path or "index.html")
+        kind = "application/octet-stream" if packed or kind is None else kind
+        return Response(content, media_type=kind, headers={"Content-Security-Policy": LOCAL_ONLY})
+
+
+def plain_page(class_names: list[str]) -> bytes:
+    """A page that needs no other files: what the server answers, and a form to try it."""
+    known = html.escape(", ".join(class_names))
+    return PLAIN_PAGE.replace("CLASSES", known).replace("KINDS", ",".join(FORMATS)).encode()
 
 
 PLAIN_PAGE = """<!doctype html>
@@ -247,7 +242,7 @@ PLAIN_PAGE = """<!doctype html>
 <title>arcaps serve</title>
 <style>body { font: 1rem/1.5 system-ui, sans-serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem }</style>
 <h1>arcaps serve</h1>
-<p>This model names one of <code>CLASSES</code>.</p>
+<p>This model knows the classes CLASSES.</p>
 <form method="post" action="predict" enctype="multipart/form-data">
   <label>An image: <input type="file" name="image" accept="KINDS" required></label>
   <button>Predict</button>

@@ -9,8 +9,8 @@ from arcaps.image_files import ImageError, decode_image
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
 """The types of image that are accepted, and Pillow's names of them."""
 MAX_SCANS = 100
-"""Scans of a JPEG file. Cameras and editors write 1 to 12. Each costs a pass over all pixels, and a few bytes of file:
-without a limit, a small file can take minutes to decode."""
+"""Scans of a JPEG file. Cameras and editors write 1 to 12. Each costs a pass over all pixels and as little as 14 bytes:
+without a limit, a file of 2 MB could take minutes to decode."""
 NAME = "your file"
 
 

@@ -1,26 +1,31 @@
 """A served model answers as `arcaps predict` does, under load too, and refuses what is too much."""
 
+import asyncio
 import http.client
 import importlib
 import json
 import re
+import shutil
 import struct
+import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fastapi import FastAPI
 from PIL import Image
 
 from arcaps import ArcapsError, Classifier, Exported
 from arcaps.cli import main
 from arcaps.serve import Limits, create_app
-from tests.serve.conftest import Answer, Server, ask, encode, form, serving, slow_serving
+from tests.serve.conftest import ROOT, Answer, Server, ask, encode, form, serving, slow_serving
 
 
 def scores(answer: Answer) -> np.ndarray[Any, Any]:
@@ -67,6 +72,7 @@ def test_it_answers_as_predict_does(
         "a.png": encode(images[0]),
         "b.jpg": encode(colour, "JPEG", quality=60),
         "c.webp": encode(colour, "WEBP"),
+        "progressive.jpg": encode(colour, "JPEG", progressive=True),
         "d.png": encode(colour.convert("P")),
     }
     for name, content in files.items():
@@ -106,7 +112,7 @@ def test_it_describes_itself(server: Server, exported: Exported) -> None:
     assert described["limits"] == {"max_bytes": 2_000_000, "max_pixels": 4_000_000}
     assert server.get("/health").json["status"] == "ok"
     assert server.get("/openapi.json").json["paths"].keys() == {"/predict", "/model", "/health"}
-    assert server.get("/nothing").status == 404
+    assert_refused(server.get("/nothing"), 404, "nothing at this address")
 
 
 def test_no_request_leaves_the_machine(server: Server) -> None:
@@ -292,10 +298,53 @@ def test_the_command_takes_a_model_file(model: Classifier, images: list[Image.Im
         assert server.stop() == 0
 
 
-def test_the_page_is_a_folder(exported: Exported, tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("<p>the page")
-    routes = [getattr(route, "path", "") for route in create_app(exported, page=tmp_path).routes]
-    assert {"/predict", "/model", "/health", "/openapi.json"} <= set(routes)
+def test_the_page_is_served_from_memory(exported: Exported) -> None:
+    files = {"index.html": b"<p>the page", "a/b.js": b"1", "c.wasm.gz": b"2", "x.css": b"3"}
+    app = create_app(exported, page=files)
+    kinds = {"/": "text/html", "/a/b.js": "text/javascript", "/c.wasm.gz": "application/octet-stream"}
+    for path, kind in kinds.items():
+        status, headers, body = call(app, path)
+        assert (status, body) == (200, files[path[1:] or "index.html"])
+        assert headers[b"content-type"].startswith(kind.encode())
+        assert b"default-src 'self'" in headers[b"content-security-policy"]
+    assert call(app, "/../pyproject.toml")[0] == call(app, "/a")[0] == 404
+    assert json.loads(call(app, "/health")[2])["status"] == "ok"
+
+
+def call(app: FastAPI, path: str) -> tuple[int, dict[bytes, bytes], bytes]:
+    """GET from an application in this process."""
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "app": app}
+    asyncio.run(app(scope, receive, send))
+    return sent[0]["status"], dict(sent[0]["headers"]), b"".join(one.get("body", b"") for one in sent[1:])
+
+
+def test_the_documented_requests_work(
+    server: Server, images: list[Image.Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images[0].save("digit.png")
+    text = (ROOT / "docs/serving.md").read_text().replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+    expected = server.post(encode(images[0])).json
+    for sample in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        exec(sample, {})
+    assert capsys.readouterr().out == f"{expected['class']} 10\n"
+    (command,) = re.findall(r"^(curl .*)$", text, re.MULTILINE)
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    found = json.loads(subprocess.run(command.split(), capture_output=True, check=True).stdout)
+    assert found == expected
+    assert found.keys() == json.loads(re.findall(r"^```json\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0]).keys()
+    for field in fields(Limits):
+        flag = f"--{field.name.replace('_', '-')} {field.default:g}" if field.name != "batch" else "--batch"
+        assert flag in text.replace("2000000", "2e+06").replace("4000000", "4e+06"), flag
 
 
 def test_mistakes_are_named(file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
