@@ -158,10 +158,10 @@ def create_app(exported: Exported, *, page: Mapping[str, bytes] | None = None, l
     Without them, a plain page with a form is shown.
     """
     service = Service(exported, limits or Limits())
+    service.warm_up()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.warm_up()
         yield
         service.close()
 

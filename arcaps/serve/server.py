@@ -1,5 +1,6 @@
 """A server process: the address that it listens on, and how it ends."""
 
+import gc
 import ipaddress
 import logging
 import os
@@ -73,6 +74,7 @@ def run(app: Any, listening: socket.socket, *, limits: Limits | None = None) -> 
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
     )
+    gc.freeze()  # what is loaded stays: no request, and not the end, waits for it to be searched for garbage
     try:
         uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:  # uvicorn has finished, and repeats the signal
