@@ -14,8 +14,9 @@ help:  ## list the targets
 
 setup: .venv/ready  ## make the virtual environment .venv with everything in it
 
-demo: .venv/ready  ## train AR CapsNet on the embedded digits, and write a report with figures
+demo: .venv/ready  ## train AR CapsNet on the embedded digits, write a report with figures, and a page to play with
 	$(BIN)/arcaps train digits
+	$(BIN)/arcaps page "$$(ls -td runs/digits-* | head -n 1)" --to capsules.html
 	@echo "the commands above are in .venv/bin: run  . .venv/bin/activate  first"
 
 bench: .venv/ready  ## time the models on this machine, with a table, JSON and a chart in bench/: about a quarter of an hour

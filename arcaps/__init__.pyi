@@ -55,6 +55,8 @@ from .models import StrongConvNet as StrongConvNet
 from .models import create_model as create_model
 from .models import list_models as list_models
 from .models import load as load
+from .page import build_folder as build_folder
+from .page import build_page as build_page
 from .preprocessing import Preprocessing as Preprocessing
 from .routing import AttentionRouting as AttentionRouting
 from .routing import DynamicRouting as DynamicRouting

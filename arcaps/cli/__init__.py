@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from arcaps.cli import analysis, bench, data, export, inference, model, reproduce, serve, training
+from arcaps.cli import analysis, bench, data, export, inference, model, page, reproduce, serve, training
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 
@@ -26,6 +26,7 @@ app.command(training.sweep)
 app.command(reproduce.reproduce)
 app.command(analysis.analyze)
 app.command(export.export)
+app.command(page.page)
 app.command(serve.serve)
 app.command(model.info)
 app.command(bench.bench)

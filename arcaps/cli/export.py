@@ -21,7 +21,7 @@ def export(
     'images' is (batch, channels, height, width), the outputs are scores, capsules, reconstruction and coefficients.
 
     Args:
-        run: A run folder, or a .safetensors file.
+        run: A run folder, a .safetensors file, or the name of a pretrained model: digits.
         to: The file to write.
         precision: float16 halves the file, int8 makes it a quarter and faster; int8 is calibrated on training images.
         decoder: Also write the decoder alone to this file.

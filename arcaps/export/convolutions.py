@@ -40,10 +40,10 @@ def is_plain(layer: ConvCaps) -> bool:
     return (
         type(layer) in (ConvCaps, ClassCaps)
         and type(layer.votes) is ConvVotes
-        and layer.routing.spec == "attention"
+        and layer.plain
+        and type(layer.routing) is AttentionRouting
+        and layer.routing.heads == 1
         and type(activation) in BOUNDS
-        and not getattr(activation, "across", False)
-        and getattr(layer, "layout", "text") == "text"
     )
 
 
@@ -136,7 +136,7 @@ class MapLayer(nn.Module):
         assert isinstance(layer.votes, ConvVotes)
         inp, out, dim = routing.in_caps, routing.out_caps, routing.dim
         self.votes = WholeMapVotes(layer.votes) if products else MapVotes(layer.votes)
-        weight = rearrange(routing.weight, "out logit inp dim -> (out logit) (inp dim) 1 1")
+        weight = rearrange(routing.scaled_weight, "out logit inp dim -> (out logit) (inp dim) 1 1")
         self.logits = frozen(nn.Conv2d(out * inp * dim, out * inp, 1, groups=out, bias=False), weight, None)
         self.activation = MapActivation(layer.activation)
         self.residual = layer.residual
@@ -178,7 +178,8 @@ class ConvolutionForm(nn.Module):
         for name, layer in zip(self.names, self.layers, strict=True):
             maps, coefficients[name] = layer(maps)
         coefficients["class_caps"] = rearrange(coefficients["class_caps"], "b 1 1 n m -> b n m")
-        capsules = rearrange(maps, "b (n d) 1 1 -> b n d", n=model.classes)
+        order = "b (d n) 1 1 -> b n d" if model.class_caps.layout == "code" else "b (n d) 1 1 -> b n d"
+        capsules = rearrange(maps, order, n=model.classes)
         scores, logits = model.score(Capsules(capsules))
         decoder: Decoder | None = model.decoder
         reconstruction = None if decoder is None else decoder(keep_one(capsules, scores.argmax(-1)))

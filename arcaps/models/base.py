@@ -1,6 +1,7 @@
 """What every model is: one call, one output object, one loss, one file."""
 
 import copy
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ from arcaps.preprocessing import Preprocessing
 from arcaps.registry import Named, check_options, option_defaults
 from arcaps.settings import ModelConfig
 from arcaps.storage import read_file, write_file
+from arcaps.weights import is_pretrained, weight_file
 
+log = logging.getLogger("arcaps")
 M = TypeVar("M", bound="Model")
 
 Labels = Int[Tensor, " batch"] | Float[Tensor, "batch classes"]
@@ -209,9 +212,13 @@ class Model(nn.Module, Named, ABC, kind="model"):
 
     @classmethod
     def load(cls: type[M], path: str | os.PathLike[str]) -> M:
-        """The model in a file, in evaluation mode. `ARCapsNet.load` refuses a file that holds another architecture."""
-        tensors, metadata = read_file(path)
+        """The model in a file, in evaluation mode; or a pretrained one by its name: `arcaps.load("digits")`.
+
+        `ARCapsNet.load` refuses a file that holds another architecture.
+        """
+        tensors, metadata = read_file(weight_file(str(path)) if is_pretrained(path) else path)
         check_metadata(path, metadata)
+        tensors = {key: value.float() if value.dtype == torch.float16 else value for key, value in tensors.items()}
         name = metadata["architecture"]
         config = {key: tuple(value) if isinstance(value, list) else value for key, value in metadata["config"].items()}
         try:
@@ -281,10 +288,31 @@ def check_metadata(path: str | os.PathLike[str], metadata: dict[str, Any]) -> No
 
 
 def create_model(name: str, **overrides: Any) -> Any:
-    """Make a model by name: `create_model("ar_capsnet", image_size=(32, 32), channels=3, layers=4)`."""
+    """Make a model by name: `create_model("ar_capsnet", image_size=(32, 32), channels=3, layers=4)`.
+
+    With `pretrained`, the name of weights that come with arcaps, the architecture and the weights are theirs, but for
+    what is overridden: `create_model("ar_capsnet", pretrained="digits", classes=5)` has a new class layer.
+    """
     found = Model.find(name)
+    pretrained = overrides.pop("pretrained", None)
     check_options("model", name, found, overrides)
-    return found(**overrides)
+    if pretrained is None:
+        return found(**overrides)
+    return start_from(found.load(weight_file(pretrained)), overrides)
+
+
+def start_from(model: M, overrides: dict[str, Any]) -> M:
+    """A model with another architecture, and the weights of this one where their shapes are equal."""
+    if not overrides:
+        return model
+    new = type(model)(**{**model.config, **overrides})
+    own = new.state_dict()
+    kept = {key: value for key, value in model.state_dict().items() if key in own and own[key].shape == value.shape}
+    new.load_state_dict(kept, strict=False)
+    if len(new.class_names) == len(model.class_names):
+        new.class_names = list(model.class_names)
+    log.info("%d of %d tensors start from the pretrained model; the others start fresh", len(kept), len(own))
+    return new
 
 
 def list_models() -> list[str]:

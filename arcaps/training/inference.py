@@ -21,6 +21,7 @@ from arcaps.training.distributed import choose_device
 from arcaps.training.evaluate import choose_precision, class_scores, evaluate
 from arcaps.training.run import Run
 from arcaps.training.splits import WHOLE_FOLDER, Splits, load_splits
+from arcaps.weights import how_made, is_pretrained, weight_names
 
 Place: TypeAlias = str | os.PathLike[str]
 
@@ -46,6 +47,8 @@ class OpenedRun:
 
     def data(self, name: Place | None = None, *, skip_broken: bool = False) -> Data:
         """Another data set, as the model's preprocessing makes it and with the model's classes; or the run's own."""
+        if name is None and is_pretrained(self.path):
+            name = str(how_made(str(self.path))["data"])
         if name is None:
             return Data(self.splits.train, self.splits.validation, self.splits.test)
         options: dict[str, Any] = {"preprocessing": self.model.preprocessing, "data_dir": self.data_dir}
@@ -62,10 +65,10 @@ class OpenedRun:
 
 
 def open_run(path: Place, *, device: str = "auto", precision: str = "auto", data_dir: Place | None = None) -> OpenedRun:
-    """Open the best model of a run folder, or a model file."""
+    """Open the best model of a run folder, a model file, or a pretrained model by its name."""
     path = Path(path)
     chosen = choose_device(device)
-    run = None if path.is_file() else Run.open(path)
+    run = None if path.is_file() or is_pretrained(path) else Run.open(path)
     model = load(path) if run is None else run.model()
     if run is not None and run.recipe.fit == "pad":  # model files of version 0.1 do not say so
         model.preprocessing = replace(model.preprocessing, fit="pad")
@@ -73,14 +76,14 @@ def open_run(path: Place, *, device: str = "auto", precision: str = "auto", data
 
 
 def open_model(path: Place) -> Any:
-    """The model of a run folder, or of a file."""
+    """The model of a run folder, of a file, or a pretrained one by its name."""
     return open_run(path, device="cpu").model
 
 
 def choose_data(path: Place, model: Any, data: Place | None, data_dir: Place | None) -> Data:
     """The data set asked for, as the model takes it; or what the run was made with."""
     path = Path(path)
-    run = None if path.is_file() else Run.open(path)
+    run = None if path.is_file() or is_pretrained(path) else Run.open(path)
     opened = OpenedRun(path, model, torch.device("cpu"), torch.float32, run, data_dir)
     return opened.data(data)
 
@@ -238,10 +241,12 @@ def open_place(place: Place) -> Any:
     path = Path(place)
     if path.suffix == ".onnx":
         return arcaps.Exported.open(path)
-    if not path.exists() and not path.suffix and hasattr(arcaps, "pretrained"):
-        return arcaps.pretrained(str(place))
-    if not path.exists():
-        raise ArcapsError(f"{place} is neither a run folder nor a model file: there is no such file")
+    if not path.exists() and not is_pretrained(path):
+        names = ", ".join(weight_names())
+        raise ArcapsError(
+            f"{place} is neither a run folder nor a model file, and no pretrained model: there is no such file, and "
+            f"pretrained are {names}"
+        )
     return open_model(path)
 
 

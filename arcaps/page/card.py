@@ -1,0 +1,208 @@
+"""What the page knows of a model: `model.json`, and the examples that go with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from arcaps.data import Dataset
+from arcaps.errors import ArcapsError
+from arcaps.models import Classifier, Output
+from arcaps.models.capsules import CapsuleClassifier
+
+TITLES = {
+    "ar_capsnet": "AR CapsNet",
+    "capsule_net": "CapsuleNet",
+    "conv_net": "ConvNet",
+    "strong_conv_net": "StrongConvNet",
+}
+LOOKED_AT = 1000
+"""Test images that are answered, to find examples and mistakes."""
+MOST_EXAMPLES, MOST_MISTAKES = 20, 14
+MNIST_BOX = 20 / 28
+"""MNIST scales a digit to a box of this part of its image, and puts the centre of mass into the middle."""
+MNIST_NOTICE = (
+    "The example digits are from the MNIST database of handwritten digits by Yann LeCun, Corinna Cortes and "
+    "Christopher J. C. Burges, under the Creative Commons Attribution-Share Alike 3.0 licence (CC BY-SA 3.0)."
+)
+MNIST_NAMES = ("mnist", "digits", "affnist")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a model beyond its file."""
+
+    data: str = ""
+    """The name of the data set that it was trained on."""
+    accuracy: float | None = None
+    tested: int = 0
+    """How many images the accuracy was measured on."""
+    rotation: float = 0.0
+    """The augmentation of its training: degrees, either way. The page's paths go a little further."""
+    shift: float = 0.0
+    """The same: a part of the image's side, either way."""
+    notice: str | None = None
+    """The licence of the examples."""
+
+    @property
+    def is_mnist(self) -> bool:
+        """Whether the images are digits of MNIST, or made from them."""
+        return self.data.split(",")[0].split("-")[0].strip("+") in MNIST_NAMES
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images that a visitor can choose, first those that the model gets right, then its mistakes."""
+
+    images: UInt8[Tensor, "count channels height width"]
+    right: list[dict[str, int]] = field(default_factory=list)
+    """The label and the answer of each image that the model gets right."""
+    wrong: list[dict[str, int]] = field(default_factory=list)
+    accuracy: float | None = None
+    tested: int = 0
+
+
+@torch.no_grad()
+def choose_examples(model: Classifier, dataset: Dataset | None) -> Examples:
+    """One or two images of each class that the model is surest of in the middle, and its surest mistakes."""
+    if dataset is None:
+        return Examples(torch.zeros(0, model.channels, *model.image_size, dtype=torch.uint8))
+    if (dataset.channels, *dataset.image_size) != (model.channels, *model.image_size):
+        wanted = "x".join(map(str, (model.channels, *model.image_size)))
+        raise ArcapsError(f"the images of {dataset.name} do not fit the model: give images of {wanted}")
+    count = min(LOOKED_AT, len(dataset))
+    looked_at = dataset.take(torch.arange(count) * len(dataset) // count)
+    scores = torch.cat([model(model.preprocessing(part)).scores for part in looked_at.images.split(50)])
+    answers, labels = scores.argmax(-1), looked_at.labels
+    correct = answers == labels
+    chosen: list[int] = []
+    per_class = max(1, min(2, MOST_EXAMPLES // model.classes))
+    for turn in range(per_class):
+        for label in range(model.classes):
+            members = (correct & (labels == label)).nonzero().flatten()
+            surest = members[scores[members, label].argsort(descending=True)]
+            if len(surest) and len(chosen) < MOST_EXAMPLES:
+                chosen.append(int(surest[(len(surest) * (turn + 1)) // (per_class + 2)]))
+    wrong = (~correct).nonzero().flatten()
+    wrong = wrong[scores[wrong].max(-1).values.argsort(descending=True)][:MOST_MISTAKES]
+
+    def describe(indices: Sequence[int]) -> list[dict[str, int]]:
+        return [{"label": int(labels[index]), "answer": int(answers[index])} for index in indices]
+
+    places = torch.tensor([*chosen, *wrong.tolist()], dtype=torch.long)
+    return Examples(
+        looked_at.images[places],
+        describe(chosen),
+        describe(wrong.tolist()),
+        float(correct.float().mean()),
+        count,
+    )
+
+
+@torch.no_grad()
+def make_card(model: Classifier, facts: Facts, examples: Examples, precision: str) -> dict[str, Any]:
+    """Everything the page needs to know, as plain values."""
+    height, width = model.image_size
+    noise = torch.randint(256, (8, model.channels, height, width), dtype=torch.uint8)
+    output = model(model.preprocessing(examples.images if len(examples.images) else noise))
+    known = facts.accuracy is not None
+    card = {
+        "arcaps": version("arcaps"),
+        "title": TITLES.get(model.name, model.name),
+        "architecture": model.name,
+        "parameters": model.parameter_count(),
+        "precision": precision,
+        "class_names": model.class_names,
+        "channels": model.channels,
+        "height": height,
+        "width": width,
+        "divide_by": model.preprocessing.divide_by,
+        "fit": model.preprocessing.fit,
+        "invert": model.preprocessing.invert,
+        "box": MNIST_BOX * min(28, height, width) if facts.is_mnist and model.channels == 1 else 0,
+        "data": facts.data,
+        "accuracy": facts.accuracy if known else examples.accuracy,
+        "tested": facts.tested if known else examples.tested,
+        "notice": facts.notice or (MNIST_NOTICE if facts.is_mnist else None),
+        "reach": {
+            "angle": max(20.0, 1.5 * facts.rotation),
+            "shift": max(2.0, round(1.1 * facts.shift * max(height, width))),
+        },
+        "first": min(7, len(examples.right) - 1) if facts.is_mnist else 0,
+        "examples": examples.right,
+        "mistakes": examples.wrong,
+        "dim": 0,
+        "range": 1.5,
+        "decoder": False,
+        "ranking": [],
+        "layers": [],
+    }
+    if isinstance(model, CapsuleClassifier) and output.capsules is not None:
+        card |= describe_capsules(model, output)
+    return card
+
+
+def describe_capsules(model: CapsuleClassifier, output: Output) -> dict[str, Any]:
+    """The part of the card that is about capsules."""
+    assert output.capsules is not None
+    dim = output.capsules.shape[-1]
+    largest = float(output.capsules.abs().max())
+    reach = max(1.5 * largest, 0.1)
+    return {
+        "dim": dim,
+        "range": reach,
+        "decoder": model.decoder is not None,
+        "ranking": rank_dimensions(model, output.capsules, reach / 3) if model.decoder is not None else [],
+        "layers": [describe_layer(name, tensor, model) for name, tensor in output.coefficients.items()],
+    }
+
+
+def describe_layer(name: str, coefficients: Tensor, model: CapsuleClassifier) -> dict[str, Any]:
+    """The shape of a layer's coefficients, and over what they add up to 1."""
+    layer = model.class_caps
+    is_last = name == "class_caps"
+    if is_last:  # it has no positions, unless each is an input of its own
+        coefficients = coefficients[:, None, None]
+    height, width, out, inp = coefficients.shape[1:]
+    divides = "neither"
+    if torch.allclose(coefficients.sum(-1), torch.ones(()), atol=1e-3):
+        divides = "inputs"
+    elif torch.allclose(coefficients.sum(-2), torch.ones(()), atol=1e-3):
+        divides = "outputs"
+    positions = is_last and inp == layer.votes.in_caps * layer.in_size[0] * layer.in_size[1] != layer.votes.in_caps
+    if positions:
+        height, width = layer.in_size
+        inp //= height * width
+    return {
+        "name": name,
+        "height": height,
+        "width": width,
+        "out": out,
+        "inp": inp,
+        "divides": divides,
+        "positions": positions,  # the inputs are (height, width, inp)
+        "classes": is_last and layer.layout == "text",  # each output is a class
+    }
+
+
+def rank_dimensions(
+    model: CapsuleClassifier, capsules: Float[Tensor, "count classes dim"], step: float
+) -> list[list[int]]:
+    """For each class the dimensions of its capsule, the one that changes the decoder's picture most first."""
+    assert model.decoder is not None
+    dim = capsules.shape[-1]
+    moves = torch.cat([torch.zeros(1, dim), step * torch.eye(dim), -step * torch.eye(dim)])
+    ranking = []
+    for label in range(model.classes):
+        own = capsules[:, label]
+        typical = own[own.norm(dim=-1).argmax()]
+        inputs = torch.zeros(len(moves), model.classes, dim)
+        inputs[:, label] = typical + moves
+        still, *moved = model.decoder(inputs)
+        change = (torch.stack(moved) - still).square().flatten(1).mean(-1).unflatten(0, (2, dim)).sum(0)
+        ranking.append(change.argsort(descending=True).tolist())
+    return ranking

@@ -1,0 +1,195 @@
+/** The path: the same capsule as the picture turns and moves, in the plane where it moves most. */
+
+import { makePoses } from "arcaps/panels/draw.js";
+import { show, warp } from "arcaps/picture.js";
+import { principalPlane } from "arcaps/plane.js";
+
+const find = (id) => document.getElementById(id);
+const STEPS = 17, CHUNK = 4, DELAY = 140;
+
+export class PathPanel {
+  constructor(page) {
+    this.page = page;
+    this.canvas = find("plane");
+    this.curves = [];
+    this.walk = 0;
+    find("path").hidden = false;
+    find("there-box").hidden = !page.card.decoder;
+    find("path-explain").textContent =
+      "Each dot is this capsule after the picture was turned or moved a little more: a change of the picture is a way through the plane. " +
+      (page.card.decoder ? "Drag the ring, and the decoder draws the capsule at that point." : "The ring is the picture as it is now.");
+    this.poses = makePoses(page.card.reach).filter((pose) => pose.reach > 0);
+    find("legend").innerHTML = this.poses.map((pose, n) => `<li class="curve-${n}">${pose.curve}</li>`).join("");
+    new ResizeObserver(() => this.paint()).observe(this.canvas);
+    if (page.card.decoder) this.listen();
+  }
+
+  listen() {
+    const { canvas } = this;
+    canvas.addEventListener("pointerdown", (event) => {
+      if (!this.plane || !this.page.answer) return;
+      canvas.setPointerCapture(event.pointerId);
+      this.dragging = true;
+      this.drag(event);
+    });
+    canvas.addEventListener("pointermove", (event) => this.dragging && this.drag(event));
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => (this.dragging = false));
+    canvas.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+      if (!by || !this.plane || !this.page.answer) return;
+      event.preventDefault();
+      const [x, y] = this.plane.place(this.page.movedCapsule), step = this.view.span / 40;
+      this.moveTo(x + step * by[0], y + step * by[1]);
+    });
+  }
+
+  drag(event) {
+    const box = this.canvas.getBoundingClientRect(), { x, y, span } = this.view;
+    const scale = span / Math.min(box.width, box.height * 1.6);
+    this.moveTo(x + (event.clientX - box.left - box.width / 2) * scale, y - (event.clientY - box.top - box.height / 2) * scale);
+  }
+
+  /** Move the shown capsule within the plane; what lies across the plane stays. */
+  moveTo(x, y) {
+    const { page } = this, [ownX, ownY] = this.plane.place(page.capsule(page.label));
+    page.moved.set(this.plane.along(x - ownX, y - ownY));
+    page.refreshMoved();
+  }
+
+  show() {
+    this.canvas.classList.toggle("stale", true);
+    clearTimeout(this.later);
+    this.walk++;
+    if (!this.page.answer) {
+      this.curves = [];
+      this.plane = null;
+      return this.paint();
+    }
+    this.later = setTimeout(() => this.compute(), DELAY);
+    this.paint();
+  }
+
+  /** Follow the capsule of the shown class along every curve. A newer picture ends it. */
+  async compute() {
+    const { page } = this, mine = ++this.walk, { label } = page;
+    const curves = [];
+    for (const pose of this.poses) {
+      const curve = { ends: pose.ends, points: [], lengths: [] };
+      for (let start = 0; start < STEPS; start += CHUNK) {
+        const count = Math.min(CHUNK, STEPS - start), images = new Float32Array(count * page.size);
+        for (let k = 0; k < count; k++) {
+          const value = pose.reach * ((2 * (start + k)) / (STEPS - 1) - 1);
+          warp(page.drawing, page.shape, { ...page.pose, [pose.name]: value }, images, k * page.size);
+        }
+        const answer = await page.network.encode(images, count, false);
+        if (mine !== this.walk) return;
+        const { dim, class_names } = page.card;
+        for (let k = 0; k < count; k++) {
+          const at = k * class_names.length + label;
+          curve.points.push(answer.capsules.data.slice(at * dim, (at + 1) * dim));
+          curve.lengths.push(answer.scores.data[at]);
+        }
+      }
+      curves.push(curve);
+    }
+    this.plane = principalPlane(curves.flatMap((curve) => curve.points));
+    this.curves = curves.map((curve) => ({ ...curve, places: curve.points.map((point) => this.plane.place(point)) }));
+    this.frame();
+    this.canvas.classList.remove("stale");
+    this.paint();
+    find("plane-share").textContent = `${Math.round(100 * this.plane.share)} % of the movement lies in this plane. Larger dots are longer capsules.`;
+    document.body.dataset.path = String(this.walk);
+  }
+
+  /** Choose the part of the plane that is shown: all curves, and some room. */
+  frame() {
+    const all = this.curves.flatMap((curve) => curve.places);
+    const [left, right, low, high] = [0, 1].flatMap((axis) => {
+      const values = all.map((place) => place[axis]);
+      return [Math.min(...values), Math.max(...values)];
+    });
+    this.view = { x: (left + right) / 2, y: (low + high) / 2, span: Math.max(right - left, (high - low) * 1.6, 1e-3) * 1.35 };
+  }
+
+  /** Put the small picture into the corner where it hides the least. */
+  placeThere(at, box) {
+    const places = [...this.curves.flatMap((curve) => curve.places), this.plane.place(this.page.capsule(this.page.label))].map(at);
+    const hidden = (left, top) =>
+      places.filter(([x, y]) => (left ? x < 100 : x > box.width - 100) && (top ? y < 100 : y > box.height - 100)).length;
+    const corners = [[false, true], [true, true], [false, false], [true, false]];
+    const [left, top] = corners.reduce((best, corner) => (hidden(...corner) < hidden(...best) ? corner : best));
+    Object.assign(find("there-box").style, {
+      left: left ? "8px" : "auto", right: left ? "auto" : "8px", top: top ? "8px" : "auto", bottom: top ? "auto" : "8px",
+    });
+  }
+
+  recolour() {
+    this.paint();
+  }
+
+  /** @param {Float32Array | null} picture What the decoder draws at the ring. */
+  showMoved(picture) {
+    if (picture) show(find("there"), picture, this.page.shape);
+    this.paint();
+  }
+
+  paint() {
+    const { canvas, page } = this, box = canvas.getBoundingClientRect(), dots = devicePixelRatio || 1;
+    if (!box.width) return;
+    const [width, height] = [Math.round(box.width * dots), Math.round(box.height * dots)];
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    const context = canvas.getContext("2d");
+    context.setTransform(dots, 0, 0, dots, 0, 0);
+    context.clearRect(0, 0, box.width, box.height);
+    if (!this.plane || !page.answer) return;
+    const style = getComputedStyle(document.body), scale = Math.min(box.width, box.height * 1.6) / this.view.span;
+    const at = ([x, y]) => [box.width / 2 + (x - this.view.x) * scale, box.height / 2 - (y - this.view.y) * scale];
+    if (!this.dragging) this.placeThere(at, box);
+    this.curves.forEach((curve, n) => drawCurve(context, curve, at, style.getPropertyValue(`--curve-${n}`), box));
+    const ink = style.getPropertyValue("--ink"), paper = style.getPropertyValue("--paper"), warm = style.getPropertyValue("--warm");
+    const own = at(this.plane.place(page.capsule(page.label))), moved = at(this.plane.place(page.movedCapsule));
+    if (Math.hypot(own[0] - moved[0], own[1] - moved[1]) > 2) {
+      context.setLineDash([3, 4]);
+      line(context, [own, moved], ink, 1.5);
+      context.setLineDash([]);
+      ring(context, own, 4, paper, ink, 2);
+    }
+    ring(context, moved, 9, paper, warm, 4);
+  }
+}
+
+function line(context, points, colour, width) {
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  context.lineJoin = "round";
+  context.beginPath();
+  points.forEach((point, k) => context[k ? "lineTo" : "moveTo"](...point));
+  context.stroke();
+}
+
+function ring(context, [x, y], radius, fill, colour, width) {
+  context.beginPath();
+  context.arc(x, y, radius, 0, 7);
+  context.fillStyle = fill;
+  context.fill();
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  context.stroke();
+}
+
+function drawCurve(context, { places, lengths, ends }, at, colour, box) {
+  line(context, places.map(at), colour, 2);
+  context.fillStyle = colour;
+  places.forEach((place, k) => {
+    context.beginPath();
+    context.arc(...at(place), 1 + 4 * lengths[k], 0, 7);
+    context.fill();
+  });
+  context.font = "600 12px system-ui, sans-serif";
+  [[places[0], places[1], ends[0]], [places.at(-1), places.at(-2), ends[1]]].forEach(([end, before, label]) => {
+    const [x, y] = at(end), [fromX, fromY] = at(before), length = Math.hypot(x - fromX, y - fromY) || 1;
+    const wide = context.measureText(label).width;
+    const labelX = x + (14 * (x - fromX)) / length - wide / 2, labelY = y + (14 * (y - fromY)) / length + 4;
+    context.fillText(label, Math.min(Math.max(labelX, 2), box.width - wide - 2), Math.min(Math.max(labelY, 12), box.height - 3));
+  });
+}

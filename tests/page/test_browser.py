@@ -1,0 +1,277 @@
+"""The page as a visitor meets it: in chromium, from a file, without a network."""
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from arcaps import Classifier, Dataset, create_model, warp
+from arcaps.data.warp import Transform
+from arcaps.models.capsules import CapsuleClassifier
+from arcaps.page import page_files
+from arcaps.page.build import one_file
+from tests.export.conftest import SMALL
+from tests.page.browser import Browser
+from tests.page.conftest import needs_browser
+from tests.page.test_files import noise
+
+pytestmark = [needs_browser, pytest.mark.slow]
+
+EVERYTHING = ["draw", "classes", "capsule", "path", "routing"]
+SCORES = "[...arcaps.answer.scores.data]"
+SEVEN = [(0.2, 0.2), (0.5, 0.2), (0.8, 0.2), (0.68, 0.45), (0.55, 0.7), (0.48, 0.9)]
+
+
+def draw(browser: Browser, points: list[tuple[float, float]], element: str = "pad") -> None:
+    """Drag over an element; the points are parts of its width and height."""
+    browser.evaluate(f"document.getElementById('{element}').scrollIntoView({{block: 'center'}})")
+    box = browser.evaluate(f"(({{x, y, width, height}}) => [x, y, width, height])({element}.getBoundingClientRect())")
+    fine = [(a + (c - a) * k / 6, b + (d - b) * k / 6) for (a, b), (c, d) in pairwise(points) for k in range(6)]
+    browser.drag([(box[0] + x * box[2], box[1] + y * box[3]) for x, y in [*fine, points[-1]]])
+    settle(browser)
+
+
+def settle(browser: Browser) -> None:
+    """Wait until the page has answered for its last state."""
+    browser.wait("!arcaps.busy && !arcaps.again && !arcaps.network.current")
+
+
+def set_pose(browser: Browser, **pose: float) -> None:
+    browser.evaluate(f"Object.assign(arcaps.pose, {json.dumps(pose)}), arcaps.refresh()")
+    settle(browser)
+
+
+def test_it_opens_from_a_file_with_one_request_and_no_error(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri(), seconds=60)
+    sent = [address for address in browser.requests if not address.startswith("blob:")]
+    assert sent == [page.as_uri()]
+    assert browser.problems == []
+    assert browser.evaluate("document.querySelector('#answer b').textContent") == "7"
+
+
+def test_its_answers_are_the_models(browser: Browser, page: Path, model: Classifier, digits: Dataset) -> None:
+    browser.open(page.as_uri())
+    image = (digits.images[3, 0].float() / 255).flatten()
+    browser.evaluate(f"arcaps.setPicture(Float32Array.from({image.tolist()}))")
+    set_pose(browser, angle=30)
+    seen = warp(image.view(1, 1, 28, 28), Transform.make(1, angle=30.0))
+    with torch.no_grad():
+        expected = model(seen)
+    assert browser.evaluate(SCORES) == pytest.approx(expected.scores[0].tolist(), abs=1e-5)
+    assert expected.capsules is not None
+    found = browser.evaluate("[...arcaps.answer.capsules.data]")
+    assert found == pytest.approx(expected.capsules.flatten().tolist(), abs=1e-5)
+    for name, tensor in expected.coefficients.items():
+        rows = np.array(browser.evaluate(f"[...arcaps.answer['coefficients.{name}'].data]"))
+        assert rows == pytest.approx(tensor.flatten().numpy(), abs=1e-5)
+        assert rows.reshape(-1, tensor.shape[-1]).sum(-1) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_moved_dimension_is_drawn_as_by_the_decoder(browser: Browser, page: Path, model: Classifier) -> None:
+    browser.open(page.as_uri())
+    before = browser.evaluate("drawn.toDataURL()")
+    browser.evaluate("dims.querySelector('input').focus()")
+    first = browser.evaluate("document.activeElement.ariaLabel")
+    for _ in range(30):
+        browser.key("ArrowRight")
+    settle(browser)
+    assert browser.evaluate("drawn.toDataURL()") != before
+    dim = int(re.findall(r"\d+", first)[0])
+    assert [n for n, by in enumerate(browser.evaluate("[...arcaps.moved]")) if by] == [dim]
+    capsule = torch.tensor(browser.evaluate("[...arcaps.movedCapsule]"))
+    assert isinstance(model, CapsuleClassifier)
+    assert model.decoder is not None
+    inputs = torch.zeros(1, 10, len(capsule))
+    inputs[0, 7] = capsule
+    with torch.no_grad():
+        expected = model.decoder(inputs).flatten().numpy()
+    found = browser.evaluate("arcaps.network.decode([[7, arcaps.movedCapsule]]).then(([picture]) => [...picture])")
+    assert np.abs(np.array(found) - expected).max() < 1e-5
+    browser.evaluate("back.click()")
+    settle(browser)
+    browser.wait(f"drawn.toDataURL() === {json.dumps(before)}")
+
+
+def test_a_drawn_seven_is_a_seven_and_an_empty_pad_is_nothing(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri())
+    browser.evaluate("document.getElementById('clear').click()")
+    settle(browser)
+    assert browser.evaluate("arcaps.answer") is None
+    assert "Draw something" in browser.evaluate("answer.textContent")
+    assert not browser.evaluate("document.getElementById('pad-hint').hidden")
+    draw(browser, SEVEN)
+    assert browser.evaluate("document.querySelector('#answer b').textContent") == "7"
+    assert max(browser.evaluate(SCORES)) > 0.7
+
+
+def test_the_path_has_three_curves_and_its_point_can_be_dragged(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri())
+    browser.wait("document.body.dataset.path !== undefined && !document.querySelector('#plane.stale')")
+    before = browser.evaluate("there.toDataURL()")
+    path = "arcaps.panels.find((panel) => panel.curves)"
+    assert browser.evaluate(f"{path}.curves.map((curve) => curve.points.length)") == [17, 17, 17]
+    assert browser.evaluate(f"{path}.plane.share") > 0.5
+    draw(browser, [(0.5, 0.5), (0.3, 0.3)], "plane")
+    assert browser.evaluate("there.toDataURL()") != before
+    x, y = browser.evaluate(f"{path}.plane.place(arcaps.movedCapsule)")
+    view = browser.evaluate(f"{path}.view")
+    assert (x - view["x"]) / view["span"] < -0.1
+    assert (y - view["y"]) / view["span"] > 0.05
+    browser.evaluate("plane.focus()")
+    browser.key("ArrowRight")
+    settle(browser)
+    assert browser.evaluate(f"{path}.plane.place(arcaps.movedCapsule)[0]") > x
+
+
+def test_a_copied_address_shows_the_same(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri())
+    browser.evaluate("document.getElementById('clear').click()")
+    settle(browser)
+    draw(browser, SEVEN)
+    set_pose(browser, angle=-20, right=1.5)
+    browser.evaluate("arcaps.choose(2)")
+    settle(browser)
+    browser.evaluate("arcaps.moved[3] = 0.4, arcaps.refreshMoved()")
+    settle(browser)
+    browser.wait("location.hash.includes('moved=3')")
+    address, scores = browser.evaluate("location.href"), browser.evaluate(SCORES)
+    browser.open(address)
+    assert browser.evaluate(SCORES) == pytest.approx(scores, abs=2e-3)  # the drawing is stored as bytes
+    assert browser.evaluate("[arcaps.chosen, arcaps.pose.angle, arcaps.pose.right]") == [2, -20, 1.5]
+    assert browser.evaluate("arcaps.moved[3]") == pytest.approx(0.4, abs=1e-3)
+
+
+def test_a_dropped_image_is_read_as_by_the_library(
+    browser: Browser, page: Path, model: Classifier, digits: Dataset, tmp_path: Path
+) -> None:
+    digit = Image.fromarray(digits.images[5, 0].numpy())
+    content = BytesIO()
+    digit.save(content, "PNG")
+    browser.open(page.as_uri())
+    address = f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+    file = f"fetch('{address}').then((answer) => answer.blob()).then((blob) => new File([blob], 'digit.png'))"
+    browser.evaluate(f"{file}.then((file) => arcaps.panels[0].open(file))")
+    settle(browser)
+    with torch.no_grad():
+        expected = model(model.preprocessing.prepare(digit)).scores[0]
+    assert browser.evaluate(SCORES) == pytest.approx(expected.tolist(), abs=1e-5)
+    browser.evaluate("arcaps.panels[0].open(new File(['no'], 'no.txt'))")
+    browser.wait("!problem.hidden")
+    assert "no.txt is not an image" in browser.evaluate("problem.textContent")
+
+
+def test_the_value_of_a_cell_can_be_read(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri())
+    browser.evaluate("maps.querySelectorAll('canvas')[1].focus()")
+    for _ in range(2):
+        browser.key("ArrowDown")
+    said = browser.evaluate("maps.querySelectorAll('output')[1].textContent")
+    assert re.fullmatch(r"class 2 listens to capsule 0: \d\.\d{3}", said)
+
+
+@pytest.mark.parametrize(("width", "height", "mobile"), [(1440, 1000, False), (1024, 768, False), (390, 844, True)])
+def test_it_fits_the_screen(browser: Browser, page: Path, width: int, height: int, mobile: bool) -> None:
+    browser.resize(width, height, mobile=mobile)
+    browser.open(page.as_uri())
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate("getComputedStyle(pad).touchAction") == "none"
+
+
+def test_light_and_dark(browser: Browser, page: Path) -> None:
+    browser.scheme("dark")
+    browser.open(page.as_uri())
+    colour = "getComputedStyle(document.body).backgroundColor"
+    dark = browser.evaluate(colour)
+    browser.evaluate("theme.click()")
+    light = browser.evaluate(colour)
+    assert sum(map(int, re.findall(r"\d+", dark))) < 150 < 600 < sum(map(int, re.findall(r"\d+", light)))
+
+
+def test_every_control_is_reached_by_tab(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri())
+    controls = browser.evaluate(
+        "[...document.querySelectorAll('main button, main input, main canvas[tabindex], nav button')]"
+        ".filter((e) => e.offsetParent && !e.disabled).length"
+    )
+    reached = set()
+    browser.evaluate("window.count = 0, document.addEventListener('focusin', (e) => e.target.dataset.tab ??= ++count)")
+    for _ in range(controls + 3):
+        browser.key("Tab")
+        reached.add(browser.evaluate("document.activeElement.dataset.tab"))
+    assert len(reached - {None}) >= controls
+
+
+def test_licences_can_be_read(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri())
+    browser.evaluate("document.getElementById('about-open').click()")
+    browser.wait("notices.textContent.length > 100000")
+    assert "MIT License" in browser.evaluate("licence.textContent")
+    assert "CC BY-SA 3.0" in browser.evaluate("notice.textContent")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "panels"),
+    [
+        ("ar_capsnet", {"layers": 0}, EVERYTHING),
+        ("ar_capsnet", {"layers": 3, "dim": 32}, EVERYTHING),
+        ("ar_capsnet", {"decoder": False}, ["draw", "classes", "path", "routing"]),
+        (
+            "ar_capsnet",
+            {"channels": 3, "image_size": (20, 24), "classes": 5},
+            EVERYTHING,
+        ),
+        ("capsule_net", {}, EVERYTHING),
+        ("strong_conv_net", {}, ["draw", "classes"]),
+    ],
+    ids=str,
+)
+def test_what_applies_to_a_model_is_shown(
+    browser: Browser, tmp_path: Path, name: str, options: dict[str, Any], panels: list[str]
+) -> None:
+    model = create_model(name, **{**SMALL[name], **options}).eval()
+    path = tmp_path / "page.html"
+    path.write_text(one_file(page_files(model, examples=noise(model.channels, model.image_size, model.classes))))
+    browser.open(path.as_uri())
+    assert browser.problems == []
+    shown = browser.evaluate("[...document.querySelectorAll('main section')].filter((s) => !s.hidden).map((s) => s.id)")
+    assert shown == panels
+    if "path" in panels:
+        browser.wait("document.body.dataset.path !== undefined")
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.fixture
+def server(files: dict[str, bytes], tmp_path: Path) -> Iterator[str]:
+    """The page's folder on a static web host."""
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    host = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+    threading.Thread(target=host.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{host.server_port}/"
+    host.shutdown()
+    host.server_close()
+
+
+def test_the_folder_works_on_a_static_host(server: str) -> None:
+    with Browser(offline=False) as browser:
+        browser.open(server)
+        assert browser.problems == []
+        assert browser.evaluate("document.querySelector('#answer b').textContent") == "7"
+        assert all(address.startswith((server, "blob:")) for address in browser.requests)
