@@ -25,7 +25,7 @@ def serve(
     data: str = "",
     data_dir: str = "",
 ) -> None:
-    """Answer HTTP requests with a run's model: the page at /, predictions at /predict.
+    """Answer HTTP requests with a run's model: a form at /, predictions at /predict.
 
     'curl -F image=@digit.png localhost:8000/predict' gives the class and the scores. docs/serving.md says more.
 
