@@ -5,11 +5,14 @@ import importlib
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from arcaps import Routing, list_routings
+from arcaps.analysis import Experiment
 from arcaps.cli import main
+from arcaps.figures import FIGURES
 from arcaps.registry import option_names
 
 ROOT = Path(__file__).parent.parent
@@ -46,12 +49,14 @@ def test_the_readme_opens_with_a_sample_of_twelve_lines_that_prints_what_it_says
     ],
 )
 def test_the_other_samples_run(sample: str) -> None:
-    before = dict(Routing.known)
+    families: list[dict[str, Any]] = [Routing.known, Experiment.known, FIGURES]
+    before = [dict(known) for known in families]
     try:
         exec(sample, {"__name__": "sample"})
     finally:
-        Routing.known.clear()
-        Routing.known.update(before)
+        for known, names in zip(families, before, strict=True):
+            known.clear()
+            known.update(names)
 
 
 def test_the_readme_shows_what_info_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
