@@ -6,7 +6,7 @@ One string says the same thing in Python, on the command line, in a saved file a
 import ast
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
@@ -133,7 +133,7 @@ class Named:
         return cls.known[name]
 
     @classmethod
-    def build(cls: type[N], spec: "str | N | Callable[..., N]", *args: Any, **given: Any) -> N:
+    def build(cls: type[N], spec: Any, *args: Any, **given: Any) -> N:
         """Make the object that `spec` asks for, from the positional `args` that the whole family takes.
 
         `spec` is a name with options, a finished object, or a factory: a callable that takes `args`, such as a class
@@ -156,4 +156,5 @@ class Named:
     @staticmethod
     def accepted(made: type, given: dict[str, Any]) -> dict[str, Any]:
         """Those of the keyword arguments that the constructor of a class takes."""
-        return {name: value for name, value in given.items() if name in constructor(made)}
+        takes = {name for name, one in constructor(made).items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
+        return {name: value for name, value in given.items() if name in takes}

@@ -1,7 +1,6 @@
 """Routings that do not look at the votes: the controls of every comparison."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -12,8 +11,6 @@ from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
 from arcaps.functional import mix_votes, softmax_of_present
 from arcaps.routing.base import Routing
-
-Over = Literal["outputs", "inputs"]
 
 
 def blind_routing(
@@ -39,11 +36,11 @@ class BlindRouting(Routing):
 
     needs = frozenset({"presence", "compete"})
 
-    def __init__(self, in_caps: int, out_caps: int, dim: int, *, over: Over) -> None:
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, over: str) -> None:
         super().__init__(in_caps, out_caps, dim)
         if over not in ("outputs", "inputs"):
             raise ArcapsError(f"{self.name} routing over {over!r}: there are outputs, inputs")
-        self.divides = over
+        self.divides = "outputs" if over == "outputs" else "inputs"
 
     def logits(self, votes: Float[Tensor, "*where out inp dim"]) -> Float[Tensor, "out inp"]:
         """The logits of the coefficients: all 0, if not told otherwise."""
@@ -66,7 +63,7 @@ class UniformRouting(BlindRouting, name="uniform"):
     the "inputs" an output capsule is the mean of the votes for it.
     """
 
-    def __init__(self, in_caps: int, out_caps: int, dim: int, *, over: Over = "outputs") -> None:
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, over: str = "outputs") -> None:
         super().__init__(in_caps, out_caps, dim, over=over)
 
 
@@ -75,7 +72,7 @@ class RandomRouting(BlindRouting, name="random"):
 
     frozen: Tensor
 
-    def __init__(self, in_caps: int, out_caps: int, dim: int, *, over: Over = "inputs") -> None:
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, over: str = "inputs") -> None:
         super().__init__(in_caps, out_caps, dim, over=over)
         self.register_buffer("frozen", torch.randn(out_caps, in_caps))
 

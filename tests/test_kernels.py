@@ -1,0 +1,117 @@
+"""Each hand-written pass equals its plain twin, in value, gradient and second derivative."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from torch import Tensor
+
+from arcaps import ConvCaps, create_model
+from arcaps.compat import needs_plain_functions
+from arcaps.data import Batch
+from arcaps.kernels import ChannelProduct, RoutedPatches, Windows
+from arcaps.kernels.attention import plain_routed_patches
+from arcaps.kernels.channels import plain_channel_product
+from arcaps.kernels.windows import plain_windows
+from arcaps.routing import attention_routing
+from arcaps.votes import votes_of_patches
+
+Pair = tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]
+
+
+def windows(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> Pair:
+    options = (kernel, stride, padding)
+    return lambda x: Windows.apply(x, *options), lambda x: plain_windows(x, *options), [(2, 2, 5, 4, 3)]
+
+
+PAIRS: dict[str, Pair] = {
+    "windows": windows((3, 3), 1, (1, 1)),
+    "windows, stride 2": windows((3, 3), 2, (1, 1)),
+    "windows, valid": windows((2, 3), 1, (0, 0)),
+    "channel product": (ChannelProduct.apply, plain_channel_product, [(5, 3, 4), (3, 4, 2), (3, 2)]),
+    "routed patches": (
+        RoutedPatches.apply,
+        plain_routed_patches,
+        [(3, 7, 5), (3, 5, 2, 4), (3, 2, 4), (2, 3, 3, 4), (2, 3)],
+    ),
+}
+
+
+def as_tuple(output: Any) -> tuple[Tensor, ...]:
+    return output if isinstance(output, tuple) else (output,)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pass_is_its_plain_twin(name: str) -> None:
+    fast, plain, shapes = PAIRS[name]
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    results = []
+    for function in (fast, plain):
+        torch.manual_seed(1)
+        outputs = as_tuple(function(*leaves))
+        value = sum(((output**3 * torch.randn(output.shape)).sum() for output in outputs), torch.zeros(()))
+        once = torch.autograd.grad(value, leaves, retain_graph=True)
+        first = torch.autograd.grad(value, leaves, create_graph=True)
+        mixed = sum(((one * torch.randn(one.shape)).sum() for one in first), torch.zeros(()))
+        results.append([*outputs, *once, *first, *torch.autograd.grad(mixed, leaves)])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_derivatives_are_those_of_the_function(name: str) -> None:
+    fast, _, shapes = PAIRS[name]
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    assert torch.autograd.gradcheck(fast, leaves)
+    assert torch.autograd.gradgradcheck(fast, leaves)
+
+
+def test_the_plain_twin_of_routed_patches_is_votes_and_attention() -> None:
+    patches, kernels, bias, weight, _ = (
+        torch.randn(shape, dtype=torch.float64) for shape in PAIRS["routed patches"][2]
+    )
+    shift = torch.einsum("mnd,nlmd->nl", bias, weight)
+    found = plain_routed_patches(patches, kernels, bias, weight, shift)
+    expected = attention_routing(votes_of_patches(patches.transpose(0, 1), kernels, bias), weight)
+    for one, other in zip(found, expected[:2], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_a_gradient_penalty_can_be_trained() -> None:
+    model = create_model("ar_capsnet", image_size=8, caps=2, dim=4, primary_dim=4, stem_channels=2, dropout=0.0)
+    images = torch.rand(2, 1, 8, 8, requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(images).scores.sum(), images, create_graph=True)
+    gradient.square().sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model.conv_caps[0].votes.weight.grad.abs().sum() > 0
+
+
+def test_torch_func_takes_the_plain_functions() -> None:
+    layer = ConvCaps(2, 3, 2, 4).double()
+    capsules = torch.randn(3, 4, 4, 2, 3, dtype=torch.float64)
+    assert not needs_plain_functions()
+    each = torch.func.vmap(lambda one: layer(one.unsqueeze(0)).poses[0])(capsules)
+    torch.testing.assert_close(each, layer(capsules).poses)
+    found = torch.func.grad(lambda x: layer(x).poses.square().sum())(capsules)
+    leaf = capsules.clone().requires_grad_()
+    layer(leaf).poses.square().sum().backward()
+    torch.testing.assert_close(found, leaf.grad)
+
+
+def test_torch_compile_takes_the_plain_functions() -> None:
+    layer = ConvCaps(2, 3, 2, 4).double()
+    capsules = torch.randn(3, 4, 4, 2, 3, dtype=torch.float64)
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        found = torch.compile(layer, backend="eager", fullgraph=True)(capsules).poses
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+    torch.testing.assert_close(found, layer(capsules).poses)
+
+
+def test_a_training_step_takes_any_batch_with_images_and_labels() -> None:
+    model = create_model("ar_capsnet", image_size=8, caps=2, dim=4, primary_dim=4, stem_channels=2)
+    parts = model.loss(Batch(torch.rand(3, 1, 8, 8), torch.tensor([0, 1, 2]), 3), 0.5)
+    assert set(parts) == {"margin", "reconstruction"}

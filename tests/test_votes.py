@@ -1,0 +1,188 @@
+"""Votes, presence and competition in a layer."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from arcaps import (
+    ArcapsError,
+    AttentionRouting,
+    Capsules,
+    ConvCaps,
+    ConvVotes,
+    DynamicRouting,
+    PrimaryCaps,
+    Routed,
+    Routing,
+    WindowVotes,
+)
+from arcaps.competition import Competition
+from tests.dtypes import dtype, tolerance  # noqa: F401
+
+
+def test_window_votes_are_one_matrix_per_place_and_channel() -> None:
+    votes = WindowVotes(2, 3, 4, 5, kernel=3, stride=2)
+    poses = torch.randn(1, 5, 6, 2, 3)
+    found = votes(poses)
+    assert found.shape == (1, 3, 3, 4, 18, 5)
+    matrices = votes.weight.view(3, 3, 2, 3, 4, 5)
+    assert votes.bias is not None
+    for row, column, i, j, m, n in ((1, 1, 0, 2, 1, 3), (2, 2, 1, 0, 0, 0), (0, 1, 1, 1, 1, 2)):
+        number = (i * 3 + j) * 2 + m
+        expected = poses[0, 2 * row + i - 1, 2 * column + j - 1, m] @ matrices[i, j, m, :, n] + votes.bias[number, n]
+        torch.testing.assert_close(found[0, row, column, n, number], expected, **tolerance())
+
+
+def test_the_sum_of_window_votes_is_the_conv_vote() -> None:
+    conv, window = ConvVotes(2, 3, 4, 5, bias=False), WindowVotes(2, 3, 4, 5, bias=False)
+    with torch.no_grad():
+        window.weight.copy_(conv.weight.permute(1, 2, 0, 3, 4, 5).reshape(window.weight.shape))
+    poses = torch.randn(2, 4, 5, 2, 3)
+    summed = window(poses).unflatten(-2, (9, 2)).sum(-3)
+    torch.testing.assert_close(summed, conv(poses), **tolerance())
+
+
+def test_a_padded_place_is_an_absent_input() -> None:
+    votes = WindowVotes(2, 3, 4, 5)
+    presence = votes.presence(Capsules(torch.randn(2, 4, 5, 2, 3)))
+    assert presence is not None
+    assert presence.sum((-1, -2, -3)).tolist() == [2 * (4 * 3 - 2) * (5 * 3 - 2)] * 2
+    assert WindowVotes(2, 3, 4, 5, kernel=3, padding="valid").presence(Capsules(torch.randn(2, 4, 5, 2, 3))) is None
+
+
+@pytest.mark.parametrize("votes", ["conv", "window"])
+@pytest.mark.parametrize("routing", ["attention", "dynamic", "query_key", "uniform", "random"])
+def test_absent_capsules_at_the_border_are_like_a_smaller_image(votes: str, routing: str) -> None:
+    layer = ConvCaps(2, 4, 3, 4, votes=votes, routing=routing)
+    poses = torch.randn(2, 6, 5, 2, 4)
+    there = torch.ones(2, 6, 5, 2)
+    there[:, 4:] = 0
+    found, small = layer(Capsules(poses, there)), layer(Capsules(poses[:, :4], there[:, :4]))
+    torch.testing.assert_close(found.poses[:, :4], small.poses, **tolerance())
+    torch.testing.assert_close(layer(Capsules(poses, torch.ones_like(there))).poses, layer(poses).poses, **tolerance())
+
+
+def test_the_fast_path_is_taken_with_conv_votes_where_all_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    layers = {votes: ConvCaps(2, 4, 3, 4, votes=votes) for votes in ("conv", "window")}
+
+    def note(name: str, *given: Tensor) -> Routed:
+        calls.append(name)
+        return AttentionRouting.route(layers[name].routing, *given)  # type: ignore[arg-type]
+
+    for name, layer in layers.items():
+        monkeypatch.setattr(layer.routing, "route", partial(note, name))
+    poses = torch.randn(1, 4, 4, 2, 4)
+    layers["window"](poses)
+    layers["conv"](Capsules(poses, torch.ones(1, 4, 4, 2)))
+    assert calls == []
+    layers["conv"](poses)
+    assert calls == ["conv"]
+
+
+def test_a_routing_gets_what_it_needs_and_no_more() -> None:
+    seen: list[dict[str, Tensor]] = []
+
+    class Curious(Routing):
+        needs = frozenset({"inputs", "presence"})
+
+        def __init__(self, in_caps: int, out_caps: int, dim: int, *, in_dim: int) -> None:
+            super().__init__(in_caps, out_caps, dim)
+            self.in_dim = in_dim
+
+        def forward(self, votes: Tensor, **needed: Tensor) -> Routed:
+            seen.append(needed)
+            return Routed(votes.mean(-2), votes[..., 0], votes.mean((-1, -2)).sigmoid())
+
+    layer = ConvCaps(2, 4, 3, 5, votes="window", routing=Curious)
+    output = layer(torch.randn(1, 4, 4, 2, 4))
+    (needed,) = seen
+    assert sorted(needed) == ["inputs", "presence"]
+    assert isinstance(layer.routing, Curious)
+    assert layer.routing.in_dim == 4
+    assert {name: tuple(value.shape) for name, value in needed.items() if isinstance(value, Tensor)} == {
+        "inputs": (1, 4, 4, 18, 4),
+        "presence": (1, 4, 4, 18),
+    }
+    assert output.presence is not None
+    assert output.presence.shape == (1, 4, 4, 3)
+    assert layer(output._replace(poses=torch.randn(1, 4, 4, 2, 4), presence=None)).poses.shape == (1, 4, 4, 3, 5)
+    with pytest.raises(ArcapsError, match="Wrong needs votes: there are presence, inputs, compete"):
+        type("Wrong", (Routing,), {"needs": frozenset({"votes"})})
+
+
+def test_parts_are_names_finished_parts_or_factories() -> None:
+    poses = torch.randn(1, 4, 4, 2, 4)
+    finished = ConvCaps(2, 4, 3, 5, routing=DynamicRouting(2, 3, 5, iterations=2), votes=WindowVotes)
+    assert repr(finished) == "ConvCaps(2x4 -> 3x5, 3x3/1, window, dynamic(iterations=2), capsule)"
+    made = ConvCaps(2, 4, 3, 5, routing=partial(DynamicRouting, iterations=2), competition="outputs(leak=True)")
+    assert repr(made) == "ConvCaps(2x4 -> 3x5, 3x3/1, dynamic(iterations=2), outputs(leak=True), capsule)"
+    assert made(poses).poses.shape == (1, 4, 4, 3, 5)
+    with pytest.raises(ArcapsError, match="a routing must be a Routing"):
+        Routing.build(lambda *_: WindowVotes(2, 3, 4, 5), 2, 3, 4)
+    with pytest.raises(ArcapsError, match="3 is no routing: give a name, a Routing or a callable"):
+        Routing.build(3, 2, 3, 4)
+
+
+def test_the_primary_layer_may_give_presence() -> None:
+    capsules = PrimaryCaps(3, 2, 4, presence=True)(torch.randn(2, 3, 8, 8))
+    assert capsules.presence is not None
+    assert capsules.presence.shape == (2, 4, 4, 2)
+    assert ((capsules.presence > 0) & (capsules.presence < 1)).all()
+
+
+def shares(competition: str, logits: Tensor, kernel: int, size: tuple[int, int], **options: object) -> Tensor:
+    votes = WindowVotes(logits.shape[-1] // kernel**2, 1, logits.shape[-2], 1, kernel, **options)  # type: ignore[arg-type]
+    return Competition.build(competition)(logits, votes.overlap(*size))
+
+
+def test_an_input_under_several_windows_divides_itself_among_them() -> None:
+    logits = torch.zeros(1, 2, 2, 1, 9)
+    found = shares("overlap", logits, 3, (4, 4), padding="valid")
+    corner, edge, inner = found[0, 0, 0, 0, [0, 1, 4]].tolist()
+    assert (corner, edge, inner) == pytest.approx((1, 1 / 2, 1 / 4))
+
+
+@pytest.mark.parametrize(("leak", "scale"), [(False, 1.0), (False, 1e4), (True, 1.0)])
+def test_the_shares_of_every_input_sum_to_one(leak: bool, scale: float) -> None:
+    votes = WindowVotes(2, 1, 3, 1, kernel=3, stride=1)
+    overlap = votes.overlap(4, 5)
+    logits = (scale * torch.randn(2, 4, 5, 3, 18)).requires_grad_()
+    found = Competition.build(f"overlap(leak={leak})")(logits, overlap)
+    given = torch.zeros(2, overlap.children + 1)
+    given.scatter_add_(1, overlap.child.flatten().expand(2, -1), found.detach().sum(-2).flatten(1))
+    assert (given[:, -1] == 0).all()  # padded places
+    if leak:
+        assert (given[:, :-1] < 1).all()
+    else:
+        torch.testing.assert_close(given[:, :-1], torch.ones(2, 4 * 5 * 2), **tolerance())
+    (gradient,) = torch.autograd.grad((found * torch.randn_like(found)).sum(), logits)
+    assert gradient.isfinite().all()
+
+
+def test_competition_of_outputs_and_of_the_image() -> None:
+    logits = torch.randn(2, 3, 4, 5, 6)
+    for name, axes in (("outputs", (-2,)), ("image", (-4, -3, -2))):
+        torch.testing.assert_close(Competition.build(name)(logits).sum(axes), torch.ones_like(logits).mean(axes))
+        leaking = Competition.build(f"{name}(leak=True)")(logits)
+        expected = logits.exp() / (1 + logits.exp().sum(axes, keepdim=True))
+        torch.testing.assert_close(leaking, expected, **tolerance())
+
+
+def test_a_leak_is_an_output_whose_votes_are_zero() -> None:
+    votes = torch.randn(3, 4, 5, 6)
+    more = torch.cat([votes, torch.zeros(3, 1, 5, 6)], 1)
+    found = DynamicRouting(5, 4, 6)(votes, compete=Competition.build("outputs(leak=True)"))
+    expected = DynamicRouting(5, 5, 6)(more)
+    torch.testing.assert_close(found.capsules, expected.capsules[:, :4], **tolerance())
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ArcapsError, match="votes conv do not: give votes='window'"):
+        ConvCaps(2, 4, 3, 5, routing="dynamic", competition="overlap")
+    with pytest.raises(ArcapsError, match="routing attention knows no competition"):
+        ConvCaps(2, 4, 3, 5, competition="image")
+    with pytest.raises(ArcapsError, match="uniform routing over 'all': there are outputs, inputs"):
+        ConvCaps(2, 4, 3, 5, routing="uniform(over='all')")
