@@ -23,7 +23,7 @@ Pair = tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]
 
 def windows(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> Pair:
     options = (kernel, stride, padding)
-    return lambda x: Windows.apply(x, *options), lambda x: plain_windows(x, *options), [(2, 2, 5, 4, 3)]
+    return lambda x: Windows.apply(x, *options), lambda x: plain_windows(x, *options), [(1, 2, 4, 3, 2)]
 
 
 PAIRS: dict[str, Pair] = {
@@ -100,6 +100,7 @@ def test_torch_func_takes_the_plain_functions() -> None:
     torch.testing.assert_close(found, leaf.grad)
 
 
+@pytest.mark.slow
 def test_torch_compile_takes_the_plain_functions() -> None:
     layer = ConvCaps(2, 3, 2, 4).double()
     capsules = torch.randn(3, 4, 4, 2, 3, dtype=torch.float64)

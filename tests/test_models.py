@@ -1,14 +1,19 @@
 """Every model, at every size it should take."""
 
+import dataclasses
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import jaxtyping
 import pytest
 import torch
+from torch import Tensor, nn
 
-from arcaps import ArcapsError, ARCapsNet, Classifier, create_model, testing
+import arcaps
+from arcaps import ArcapsError, ARCapsNet, Classifier, Model, Output, create_model, testing
 from arcaps.data import Batch
+from arcaps.settings import field_docs
 
 NAMES = sorted(Classifier.known)
 SIZES = [(28, 28, 1), (32, 32, 3), (40, 40, 1), (17, 23, 2), (64, 48, 3), (8, 8, 1)]
@@ -222,3 +227,71 @@ def test_mistakes_are_named(name: str) -> None:
 def test_an_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(ArcapsError, match="unknown model 'ar_capnet': did you mean 'ar_capsnet'"):
         create_model("ar_capnet")
+
+
+@every_model
+def test_features_by_layer_end_with_what_the_scores_are_read_from(name: str) -> None:
+    model = create_model(name, image_size=20, **SMALL[name]).eval()
+    images = torch.rand(2, 1, 20, 20)
+    features = model.features(images)
+    last = list(features.values())[-1]
+    output = model(images)
+    if output.capsules is not None:
+        assert list(features)[:2] == ["stem", "primary"]
+        assert torch.equal(last, output.capsules)
+    else:
+        torch.testing.assert_close(model.head[-1](last), output.logits)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dropout": float("nan")}, "dropout is nan: give a number"),
+        ({"dropout": -0.1}, "dropout is -0.1: give at least 0"),
+        ({"caps": "8"}, "caps is '8': give a whole number"),
+        ({"caps": 2.5}, "caps is 2.5: give a whole number"),
+        ({"layers": -1}, "layers is -1: give at least 0"),
+        ({"residual": 1}, "residual is 1: give True or False"),
+        ({"routing": None}, "routing is None: give text"),
+    ],
+)
+def test_a_wrong_setting_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArcapsError, match=message):
+        ARCapsNet(**options)
+
+
+def test_every_setting_of_a_model_has_a_docstring_and_is_written_once() -> None:
+    for name in NAMES:
+        config = Model.find(name).config_class
+        assert config is not None
+        assert list(field_docs(config)) == [one.name for one in dataclasses.fields(config)]
+
+
+def test_a_model_of_ones_own_needs_no_more_than_keyword_arguments(tmp_path: Path) -> None:
+    class Tiny(Classifier, name="tiny"):
+        def __init__(
+            self, *, image_size: int | tuple[int, int] = 4, channels: int = 1, classes: int = 2, width: int = 3
+        ):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Flatten(), nn.Linear(channels * 16, width), nn.Linear(width, classes))
+
+        def forward(self, images: Tensor, labels: Any = None) -> Output:
+            logits = self.layers(self.accept(images))
+            return Output(logits.softmax(-1), logits=logits)
+
+        def losses(self, output: Output, batch: Any, progress: float = 0.0) -> dict[str, Tensor]:
+            assert output.logits is not None
+            return {"loss": nn.functional.cross_entropy(output.logits, batch.labels)}
+
+    try:
+        model = create_model("tiny", width=5)
+        assert model.config == {"image_size": (4, 4), "channels": 1, "classes": 2, "width": 5}
+        model.save(tmp_path / "tiny.safetensors")
+        images = torch.rand(3, 1, 4, 4)
+        assert torch.equal(arcaps.load(tmp_path / "tiny.safetensors")(images).scores, model(images).scores)
+        assert arcaps.info(model).trainable_parameters == model.parameter_count()
+        with pytest.raises(ArcapsError, match="has no option 'with': it takes image_size, channels, classes, width"):
+            create_model("tiny", **{"with": 3})
+    finally:
+        del Model.known["tiny"]

@@ -207,3 +207,13 @@ def test_a_failed_write_leaves_the_old_file(saved: Path, monkeypatch: pytest.Mon
         create_model("ar_capsnet", image_size=16, **SMALL["ar_capsnet"]).save(saved)
     assert saved.read_bytes() == before
     assert [file.name for file in saved.parent.iterdir()] == [saved.name]
+
+
+@pytest.mark.parametrize("name", ["ar_capsnet", "capsule_net", "strong_conv_net"])
+def test_files_of_version_0_1_give_the_same_answers(name: str) -> None:
+    files = Path(__file__).parent / "files"
+    expected = torch.tensor(json.loads((files / "version_0_1_scores.json").read_text())[name])
+    model = arcaps.load(files / f"version_0_1_{name}.safetensors")
+    images = arcaps.load_data("digits").test.images[:6, :, 4:24, 4:24]
+    torch.testing.assert_close(model(model.preprocessing(images)).scores, expected, rtol=1e-6, atol=1e-6)
+    assert model.class_names == ["ant", "bee", "cat", "dog"]
