@@ -291,7 +291,7 @@ def test_a_model_of_ones_own_needs_no_more_than_keyword_arguments(tmp_path: Path
         images = torch.rand(3, 1, 4, 4)
         assert torch.equal(arcaps.load(tmp_path / "tiny.safetensors")(images).scores, model(images).scores)
         assert arcaps.info(model).trainable_parameters == model.parameter_count()
-        with pytest.raises(ArcapsError, match="has no option 'with': it takes image_size, channels, classes, width"):
+        with pytest.raises(ArcapsError, match=r"did you mean 'width'[?] it takes image_size, channels, classes, width"):
             create_model("tiny", **{"with": 3})
     finally:
         del Model.known["tiny"]

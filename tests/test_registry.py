@@ -63,9 +63,7 @@ def test_a_routing_of_ones_own_is_known_by_its_name() -> None:
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
-    with pytest.raises(
-        ArcapsError, match=r"routing name 'dynamic' is taken by arcaps\.routing\.dynamic\.DynamicRouting"
-    ):
+    with pytest.raises(ArcapsError, match="routing name 'dynamic' is taken by arcaps"):
 
         class Mine(Routing, name="dynamic"):
             pass
@@ -105,6 +103,7 @@ def test_every_family_is_listed() -> None:
     assert {"cross_entropy", "margin", "spread"} <= set(arcaps.list_losses())
 
 
+@pytest.mark.slow
 def test_parts_of_the_package_are_found_after_a_plain_import() -> None:
     parts = ("functional", "testing", "routing", "models", "data", "training", "layers", "losses", "votes", "settings")
     code = "import arcaps\n" + "\n".join(f"arcaps.{part}" for part in parts)

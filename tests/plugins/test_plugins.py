@@ -49,9 +49,9 @@ def test_em_routing_of_a_user_trains_saves_loads_and_resumes(tmp_path: Path) -> 
         "batch_size": 25,
         "learning_rate": 3e-3,
     }
-    whole = arcaps.train("digits", run=tmp_path / "whole", silent=True, device="cpu", **options)  # type: ignore[arg-type]
+    whole = arcaps.train("digits", run=tmp_path / "whole", silent=True, **options)  # type: ignore[arg-type]
     with pytest.raises(Stopped):
-        arcaps.train("digits", run=tmp_path / "parts", silent=True, device="cpu", max_minutes=0.001, **options)  # type: ignore[arg-type]
+        arcaps.train("digits", run=tmp_path / "parts", silent=True, max_minutes=0.001, **options)  # type: ignore[arg-type]
     parts = arcaps.train(resume=tmp_path / "parts", silent=True)
     first, second = (arcaps.load(run.model_file()) for run in (whole, parts))
     for name, tensor in first.state_dict().items():
@@ -60,4 +60,4 @@ def test_em_routing_of_a_user_trains_saves_loads_and_resumes(tmp_path: Path) -> 
     images = arcaps.load_data("digits").test.images[:50]
     assert first(first.preprocessing(images)).scores.isfinite().all()
     assert whole.result is not None
-    assert whole.result["test"]["accuracy"] > 0.12
+    assert whole.result.test["accuracy"] > 0.12
