@@ -22,7 +22,7 @@ def unknown(kind: str, name: str, known: list[str]) -> ArcapsError:
     return ArcapsError(f"unknown {kind} {name!r}: {hint}there are {', '.join(known)}")
 
 
-def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+def parse_spec(spec: str, kind: str = "") -> tuple[str, dict[str, Any]]:
     """Split `name(option=value, ...)` into the name and its options. Values are plain Python literals."""
     try:
         node = ast.parse(spec.strip(), mode="eval").body
@@ -32,7 +32,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
             return node.func.id, {str(k.arg): ast.literal_eval(k.value) for k in node.keywords if k.arg}
     except (SyntaxError, ValueError):
         pass
-    raise ArcapsError(f"cannot read {spec!r}: write a name, or a name with options such as 'dynamic(iterations=5)'")
+    what = f"{kind} {spec!r}" if kind else repr(spec)
+    raise ArcapsError(f"cannot read {what}: write a name, or a name with options such as 'dynamic(iterations=5)'")
 
 
 def constructor(cls: type) -> Mapping[str, inspect.Parameter]:
@@ -142,7 +143,7 @@ class Named:
         if isinstance(spec, cls):
             return spec
         if isinstance(spec, str):
-            name, options = parse_spec(spec)
+            name, options = parse_spec(spec, cls.kind)
             chosen = cls.find(name)
             check_options(cls.kind, name, chosen, options)
             return chosen(*args, **options, **cls.accepted(chosen, given))

@@ -137,7 +137,9 @@ def refuse_other_files(path: Path) -> None:
         hint = (
             " (it is empty)" if not start else " but looks like a pickle, which arcaps never opens" if pickled else ""
         )
-        raise ArcapsError(f"{path} is not a safetensors file{hint}")
+        raise ArcapsError(
+            f"{path} is not a safetensors file{hint}: give a run folder, or a model file that arcaps saved"
+        )
 
 
 def read_metadata(path: Path, key: str, text: str) -> Any:

@@ -100,6 +100,8 @@ def import_modules(arguments: list[str]) -> list[str]:
 
 def import_module(name: str) -> None:
     """Import a user's module, by its name or by its file."""
+    if not name or name.startswith("-"):
+        raise ArcapsError(f"--import is {name!r}: give the name of a module, or a .py file")
     folder = str(Path.cwd())
     if name.endswith(".py"):
         folder, name = str(Path(name).parent.absolute()), Path(name).stem

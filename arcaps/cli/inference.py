@@ -105,7 +105,7 @@ def predict(
         write_csv(csv, found)
     broken = sum(bool(one.problem) for one in found)
     if broken:
-        raise ArcapsError(f"{broken} of {len(found)} files cannot be read")
+        raise ArcapsError(f"{broken} of {len(found)} files cannot be read: they are named above")
 
 
 def write_csv(path: Path, found: list[Any]) -> None:

@@ -120,7 +120,11 @@ def memory_data(overrides: dict[str, Any]) -> Data | None:
         rest, test = data.split(0.1)
         data = Data(rest, None, test)
     elif not isinstance(data, Data):
-        whole = Dataset.from_torch(getattr(data, "dataset", data))  # a DataLoader has its data set
+        source = getattr(data, "dataset", data)  # a DataLoader has its data set
+        if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
+            kind = type(data).__name__
+            raise ArcapsError(f"data is {kind}: give a name, a folder, a Dataset, a Data or a torch data set")
+        whole = Dataset.from_torch(source)
         rest, test = whole.split(0.1)
         data = Data(rest, None, test)
     overrides["data"] = (data.train or data.test).name

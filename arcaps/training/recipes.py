@@ -122,7 +122,7 @@ def override(recipe: Recipe, **overrides: Any) -> Recipe:
     if fields.get("model", recipe.model) != recipe.model:
         recipe = dataclasses.replace(recipe, options=Options())  # another model has other options
     recipe = dataclasses.replace(recipe, **fields)
-    check_options(recipe.model, options)
+    check_options(recipe.model, {**recipe.options, **options})
     augmentation = dataclasses.replace(recipe.augmentation, **changes)
     return dataclasses.replace(recipe, augmentation=augmentation, options=Options(recipe.options, **options))
 
@@ -135,6 +135,9 @@ def check_options(model: str, options: Mapping[str, Any]) -> None:
             raise ArcapsError(f"{name} comes from the data: leave it out")
         if name not in known:
             raise unknown("setting", name, sorted({*FIELDS, *CHANGES, *known}))
+    config = Model.find(model).config_class
+    if config is not None:
+        config(**options)  # refuses wrong values
 
 
 def read_recipe(stored: object) -> Recipe:
