@@ -4,8 +4,10 @@ A check passes where arcaps answers or raises an `ArcapsError`; anything else is
 runs each target for a moment, `scripts/fuzz.py --minutes 10` for as long as one likes. A new target is one entry more.
 """
 
+import json
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -14,9 +16,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
-from arcaps import ArcapsError, Preprocessing, load_folder
+from arcaps import ArcapsError, Preprocessing, Routing, create_model, load, load_folder
 from arcaps.image_files import decode_image
+from arcaps.training.recipes import RECIPES, override, read_recipe
+from arcaps.training.sweep import read_grid
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,123 @@ def check_table(content: bytes) -> None:
             assert sum(len(part) for part in data if part is not None) <= 3
 
 
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+"""Whatever JSON holds."""
+NAMES = [
+    "attention",
+    "dynamic",
+    "iterations",
+    "squash",
+    "capsule",
+    "heads",
+    "(",
+    ")",
+    "=",
+    ",",
+    "3",
+    "-1",
+    "None",
+    "'x'",
+]
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> str:
+    """Names with options, nearly."""
+    if draw(st.booleans()):
+        return draw(st.text(max_size=30))
+    return "".join(draw(st.lists(st.sampled_from(NAMES), max_size=8)))
+
+
+def check_spec(spec: str) -> None:
+    """A spec becomes a routing or is refused, and a grid of it becomes values or is refused."""
+    for use in (
+        lambda: Routing.build(spec, 2, 2, 3),
+        lambda: read_grid([f"routing={spec}"]),
+        lambda: read_grid([spec]),
+    ):
+        with suppress(ArcapsError):
+            use()
+
+
+@st.composite
+def changed_recipes(draw: st.DrawFn) -> Any:
+    """The recipe of a run folder with some fields changed, added or left out."""
+    stored = RECIPES["digits"].as_dict()
+    names = st.sampled_from([*stored, *stored["augmentation"], "frame", "dim", ""])
+    for name in draw(st.lists(names, max_size=4)):
+        if draw(st.booleans()):
+            stored.pop(name, None)
+        else:
+            stored[name] = draw(PLAIN)
+    return stored
+
+
+def check_recipe(stored: Any) -> None:
+    """A stored recipe can be read, hashed and stored again, or is refused; overrides too."""
+    try:
+        recipe = read_recipe(stored)
+    except ArcapsError:
+        recipe = RECIPES["digits"]
+    hash(recipe.name)
+    assert read_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
+    changes = {name: value for name, value in stored.items() if name not in ("name", "about", "options")}
+    with suppress(ArcapsError):
+        override(RECIPES["digits"], **changes)
+
+
+@st.composite
+def changed_metadata(draw: st.DrawFn) -> dict[str, str]:
+    """The metadata of a model file with some values changed, added or left out."""
+    metadata = dict(METADATA)
+    for key in draw(st.lists(st.sampled_from([*metadata, "more", "checksum"]), min_size=1, max_size=3)):
+        choice = draw(st.integers(0, 3))
+        if choice == 0:
+            metadata.pop(key, None)
+        elif choice == 1:
+            metadata[key] = draw(st.text(max_size=20))
+        elif choice == 2:
+            metadata[key] = json.dumps(draw(PLAIN))
+        elif key in ("config", "preprocessing") and key in metadata:
+            inner = json.loads(METADATA[key])
+            inner[draw(st.sampled_from([*inner, "other"]))] = draw(PLAIN)
+            metadata[key] = json.dumps(inner)
+    return metadata
+
+
+def model_file() -> tuple[dict[str, Any], dict[str, str]]:
+    """The tensors and the metadata of a small model file, without the checksum, as version 0.1 wrote it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        create_model("strong_conv_net", image_size=16, classes=2, widths=(4, 4, 4, 4)).save(path)
+        with safe_open(path, framework="pt") as file:
+            metadata = {key: value for key, value in file.metadata().items() if key != "checksum"}
+        return load_file(path), metadata
+
+
+TENSORS, METADATA = model_file()
+
+
+def check_metadata(metadata: dict[str, str]) -> None:
+    """A model file with these metadata is read, or refused by its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        save_file(TENSORS, path, metadata)
+        try:
+            load(path)
+        except ArcapsError as error:
+            if "model.safetensors" not in str(error):
+                raise AssertionError(f"the message does not name the file: {error}") from error
+
+
 TARGETS = {
     "image bytes": Target(damaged_files() | st.binary(max_size=200), check_image),
     "tables": Target(tables(), check_table),
+    "specs": Target(specs(), check_spec),
+    "settings": Target(changed_recipes(), check_recipe),
+    "metadata": Target(changed_metadata(), check_metadata),
 }
