@@ -33,7 +33,7 @@ lint: .venv/ready  ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: .venv/ready  ## put the code in the house style
+format: .venv/ready  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -112,7 +112,7 @@ def decode_image(
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is not a file of a sane size, without opening it."""
+    """Refuse what is not a file, or is empty or too large, without opening it."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name

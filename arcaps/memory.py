@@ -26,7 +26,7 @@ def keep_freed_memory() -> bool:
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still use, by the system and by its container's limit; None where nobody says."""
+    """Bytes that this process can still use, by the system and by its container's limit; None where it is unknown."""
     found = []
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic and its files; the times themselves are nobody's to test."""
+"""The benchmark's arithmetic and its files; times themselves are not tested."""
 
 import json
 from collections import defaultdict

@@ -59,6 +59,15 @@ def test_the_other_samples_run(sample: str) -> None:
             known.update(names)
 
 
+@pytest.mark.slow
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Routing, "known", dict(Routing.known))
+    names: dict[str, Any] = {"__name__": "tutorial"}
+    for sample in python_blocks("docs/tutorial.md"):
+        exec(sample, names)
+
+
 def test_the_readme_shows_what_info_prints(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     shown = README[README.index("$ arcaps info") :].split("```")[0].strip().splitlines()
     monkeypatch.setenv("COLUMNS", "80")

@@ -118,7 +118,7 @@ def import_module(name: str) -> None:
 
 
 def unexpected(error: Exception) -> str:
-    """One line about an error that nobody foresaw, and the file that holds its traceback."""
+    """One line about an unexpected error, and the file that holds its traceback."""
     text = "".join(traceback.format_exception(error))
     what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     try:

@@ -24,7 +24,7 @@ def bench(
 ) -> None:
     """Time the models on this machine, as multiples of the matrix products that they are made of.
 
-    Leave the machine alone meanwhile. All models and data take about eight minutes on two cores, --growth as long
+    Run nothing else at the same time. All models and data take about eight minutes on two cores, --growth as long
     again.
 
     Args:

@@ -47,7 +47,7 @@ def train(
         device: auto, cpu, cuda, cuda:1 or mps.
         precision: auto is bfloat16 on GPUs that compute in it, else float32. A resumed run keeps its own.
         micro_batch: Cut each batch into parts of this size, for less memory.
-        max_minutes: Stop in good order after this number of minutes.
+        max_minutes: Stop after this number of minutes, with everything saved.
         save_minutes: Write a checkpoint after this number of minutes, and after each epoch.
         tensorboard: Also write for TensorBoard.
         report: Write a report when the run is finished.

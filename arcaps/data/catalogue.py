@@ -161,7 +161,7 @@ def load_data(
     split: dict[str, Any] | None = None,
     on_change: OnChange = "warn",
 ) -> Data:
-    """A collection by name, fetched if it is not at hand yet, or a folder of images: `load_data("mnist").train`.
+    """A collection by name, fetched if it is not here yet, or a folder of images: `load_data("mnist").train`.
 
     `image_size`, `channels`, `fit` and `invert` say how images become those of the data set, as in `Preprocessing`;
     unless told, they stay as they are. A model's own `preprocessing` may be given instead: then the images are what

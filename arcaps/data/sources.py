@@ -1,4 +1,4 @@
-"""Where collections come from: files at hand, public hosts, and packages, in this order.
+"""Where collections come from: local files, public hosts, and packages, in this order.
 
 Whatever the source, the decoded pixels and labels must have the collection's SHA-256; then they are written, whole or
 not at all, to one file in the data directory. That file is checked again each time it is read.

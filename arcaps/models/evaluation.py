@@ -13,7 +13,7 @@ E = TypeVar("E", bound="Evaluation")
 
 
 class Evaluation(ABC):
-    """Sums over the batches of a data set, and what they come to.
+    """Sums over the batches of a data set, and the figures made from them.
 
     A subclass adds to `sums` in `update` and reads them in `error`, `summary` and `as_dict`. The sums of several
     processes are added (`merge`, or `sums` reduced tensor by tensor).
