@@ -93,7 +93,7 @@ def mix_votes(
 
 
 def softmax_of_present(
-    logits: Float[Tensor, "*where inp"], presence: Float[Tensor, "*#where inp"] | None
+    logits: Float[Tensor, "*where inp"], presence: Float[Tensor, "... inp"] | None
 ) -> Float[Tensor, "*where inp"]:
     """The softmax over inputs of which some may be absent; without presence the plain softmax.
 

@@ -18,6 +18,7 @@ from arcaps.models.blocks import ConvBlock
 from arcaps.models.evaluation import Classification, Evaluation
 from arcaps.preprocessing import Preprocessing
 from arcaps.registry import Named, check_options, option_defaults
+from arcaps.schedule import set_progress
 from arcaps.settings import ModelConfig
 from arcaps.storage import read_file, write_file
 from arcaps.weights import is_pretrained, weight_file
@@ -122,6 +123,7 @@ class Model(nn.Module, Named, ABC, kind="model"):
 
     def loss(self, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
         """Answer for a batch; return the parts of the loss by name, weighted: their sum is the loss."""
+        set_progress(self, progress)
         return self.losses(self(batch.images, batch.labels), batch, progress)
 
     def feature_layers(self) -> Iterator[tuple[str, nn.Module]]:

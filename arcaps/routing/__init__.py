@@ -8,8 +8,11 @@ from arcaps.routing.dynamic import DynamicRouting, dynamic_routing
 from arcaps.routing.em import EMRouting, em_routing
 from arcaps.routing.heinsen import HeinsenRouting, heinsen_routing
 from arcaps.routing.query_key import QueryKeyRouting, query_key_routing
+from arcaps.routing.score import ScoreRouting
 from arcaps.routing.self_routing import SelfRouting, self_routing
+from arcaps.routing.spectral import SpectralRouting, spectral_routing
 from arcaps.routing.uniform import RandomRouting, UniformRouting
+from arcaps.routing.variational import VariationalRouting, variational_routing
 
 __all__ = [
     "AttentionRouting",
@@ -23,9 +26,12 @@ __all__ = [
     "RandomRouting",
     "Routed",
     "Routing",
+    "ScoreRouting",
     "SelfAttentionRouting",
     "SelfRouting",
+    "SpectralRouting",
     "UniformRouting",
+    "VariationalRouting",
     "agreement_routing",
     "attention_routing",
     "dynamic_routing",
@@ -34,4 +40,6 @@ __all__ = [
     "list_routings",
     "query_key_routing",
     "self_routing",
+    "spectral_routing",
+    "variational_routing",
 ]

@@ -40,6 +40,8 @@ class Routing(nn.Module, Named, ABC, kind="routing"):
 
     needs: ClassVar[frozenset[str]] = frozenset()
     """Of `presence`, `inputs`, `compete`."""
+    gives_presence: ClassVar[bool] = False
+    """Whether it says of each output capsule how sure it is to be there."""
     divides: Literal["inputs", "outputs", "neither"] = "inputs"
     """Over which axis the coefficients sum to 1, where all inputs are there. "outputs": each input divides itself."""
     from_the_layer: ClassVar[frozenset[str]] = frozenset({"in_dim"})

@@ -29,6 +29,7 @@ from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 from arcaps.models import Model
+from arcaps.schedule import set_progress
 from arcaps.settings import Recipe
 from arcaps.training.distributed import Processes
 from arcaps.training.evaluate import evaluate, move_batch
@@ -162,6 +163,8 @@ class Trainer:
         rate = learning_rate(self.recipe, self.step, len(self.loader))
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+        progress = self.step / self.total_steps
+        set_progress(self.model, progress)
         self.optimiser.zero_grad()
         parts = self.micro_batches(batch)
         for number, part in enumerate(parts, start=1):
@@ -172,7 +175,7 @@ class Trainer:
                     self.processes.device.type, self.session.precision, self.session.precision != torch.float32
                 ):
                     output = self.parallel(part.images, part.labels)
-                    losses = self.model.losses(output, part, self.step / self.total_steps)
+                    losses = self.model.losses(output, part, progress)
                 # gradients are averaged over the processes; this makes it the average over all images
                 share = len(part.images) * self.processes.world / batch.total
                 loss = share * sum(losses.values(), torch.zeros((), device=self.processes.device))

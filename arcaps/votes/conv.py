@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Capsules
+from arcaps.errors import ArcapsError
 from arcaps.init import glorot_uniform_
 from arcaps.votes.base import Overlap, Votes
 from arcaps.votes.patches import make_patches, make_windows, votes_of_patches
@@ -24,20 +25,10 @@ class KernelVotes(Votes):
     def patch_dim(self) -> int:
         return self.area[0] * self.area[1] * self.in_dim
 
-    def __init__(
-        self,
-        in_caps: int,
-        in_dim: int,
-        out_caps: int,
-        out_dim: int,
-        kernel: int | tuple[int, int] = 3,
-        stride: int = 1,
-        padding: str = "same",
-        bias: bool = True,
-    ) -> None:
-        super().__init__(in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
-        self.weight = nn.Parameter(torch.empty(self.inputs, *self.area, in_dim, out_caps, out_dim))
-        self.bias = nn.Parameter(torch.empty(self.inputs, out_caps, out_dim)) if bias else None
+    def make_parameters(self, count: int, bias: bool) -> None:
+        """Make this number of kernels, each to all output channels, and start them."""
+        self.weight = nn.Parameter(torch.empty(count, *self.area, self.in_dim, self.out_caps, self.out_dim))
+        self.bias = nn.Parameter(torch.empty(count, self.out_caps, self.out_dim)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -74,6 +65,20 @@ class ConvVotes(KernelVotes, name="conv"):
     present capsule in its window.
     """
 
+    def __init__(
+        self,
+        in_caps: int,
+        in_dim: int,
+        out_caps: int,
+        out_dim: int,
+        kernel: int | tuple[int, int] = 3,
+        stride: int = 1,
+        padding: str = "same",
+        bias: bool = True,
+    ) -> None:
+        super().__init__(in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
+        self.make_parameters(self.inputs, bias)
+
     @property
     def inputs(self) -> int:
         return self.in_caps
@@ -101,7 +106,67 @@ class WindowVotes(KernelVotes, name="window"):
 
     With a kernel as large as the image it is the transform of CapsuleNet ("Dynamic routing between capsules", 2017).
     A padded place is an input with presence 0.
+
+    With `shared` all places of the window have the same matrices, one for each channel: the votes of an entity do not
+    depend on where in the window it is. With `coordinates` each vote says where its input is: `(i + 1/2) / kh` is added
+    to one of its elements and `(j + 1/2) / kw` to another, here the first two. Both are those of matrix capsules' class
+    layer ("Matrix capsules with EM routing", 2018).
     """
+
+    def __init__(
+        self,
+        in_caps: int,
+        in_dim: int,
+        out_caps: int,
+        out_dim: int,
+        kernel: int | tuple[int, int] = 3,
+        stride: int = 1,
+        padding: str = "same",
+        bias: bool = True,
+        *,
+        shared: bool = False,
+        coordinates: bool = False,
+    ) -> None:
+        super().__init__(in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
+        self.shared, self.coordinates = shared, coordinates
+        if coordinates and out_dim < 2:
+            raise ArcapsError(f"coordinates need votes of two elements or more, not {out_dim}: give a larger dim")
+        self.make_parameters(in_caps if shared else self.inputs, bias)
+
+    @property
+    def places(self) -> int:
+        """How many places of the window share their matrices."""
+        return self.kernel[0] * self.kernel[1] if self.shared else 1
+
+    @property
+    def coordinate_elements(self) -> tuple[int, int]:
+        """The elements of a vote to which row and column are added."""
+        return 0, 1
+
+    def forward(
+        self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
+    ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+        patches = rearrange(self.patches(capsules), "b h w (place m) d -> b h w place m d", place=self.places)
+        votes = rearrange(self.vote(patches), "b h w place n m e -> b h w n (place m) e")
+        return self.with_coordinates(votes) if self.coordinates else votes
+
+    def vote(
+        self, patches: Float[Tensor, "batch h w place inp in_dim"]
+    ) -> Float[Tensor, "batch h w place out inp dim"]:
+        """The votes of what stands in the windows, without coordinates."""
+        return votes_of_patches(patches, self.kernels, self.bias)
+
+    def with_coordinates(
+        self, votes: Float[Tensor, "batch h w out inp dim"]
+    ) -> Float[Tensor, "batch h w out inp dim"]:
+        """The votes, with the middle of each input's place in the window added to two elements."""
+        element = torch.arange(self.out_dim, device=votes.device)
+        shift = votes.new_zeros(*self.kernel, self.in_caps, self.out_dim)
+        for axis, (side, chosen) in enumerate(zip(self.kernel, self.coordinate_elements, strict=True)):
+            middle = (torch.arange(side, device=votes.device, dtype=votes.dtype) + 0.5) / side
+            shape = (side, 1, 1, 1) if axis == 0 else (1, side, 1, 1)
+            shift = shift + middle.view(shape) * (element == chosen)
+        return votes + shift.flatten(0, 2)
 
     @property
     def inputs(self) -> int:

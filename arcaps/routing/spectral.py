@@ -1,0 +1,109 @@
+"""Spectral routing: the capsule is the direction that the votes have in common."""
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from arcaps.capsules import Routed
+from arcaps.errors import ArcapsError
+from arcaps.functional import lengths
+from arcaps.routing.base import Routing
+from arcaps.schedule import Scheduled
+
+
+def unit(vectors: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
+    """Each vector with length 1; the zero vector stays zero, with gradient zero."""
+    length = lengths(vectors).unsqueeze(-1)
+    return vectors / length.clamp_min(torch.finfo(vectors.dtype).tiny ** 0.5)
+
+
+@torch.no_grad()
+def principal_direction(rows: Float[Tensor, "*where inp dim"]) -> Float[Tensor, "*where dim"]:
+    """The first right singular vector of each matrix, without gradient; its sign is that of the sum of the rows.
+
+    It is the first eigenvector of the smaller one of the two Gram matrices `Y Y^T` and `Y^T Y`.
+    """
+    if rows.shape[-2] < rows.shape[-1]:
+        _, vectors = torch.linalg.eigh(rows @ rows.mT)
+        direction = unit((rows.mT @ vectors[..., -1:]).squeeze(-1))
+    else:
+        _, vectors = torch.linalg.eigh(rows.mT @ rows)
+        direction = vectors[..., -1]
+    agreement = (direction * rows.sum(-2)).sum(-1, keepdim=True)
+    return torch.where(agreement < 0, -direction, direction)
+
+
+def spectral_routing(
+    votes: Float[Tensor, "*where out inp dim"],
+    bias: Float[Tensor, " out"],
+    *,
+    eta: float | Float[Tensor, ""] = 20.0,
+    presence: Float[Tensor, "*where inp"] | None = None,
+) -> Routed:
+    """Take the principal direction of the votes for each output, and how much of them it explains.
+
+        Y[n]    = the matrix of inp rows a[m] v[n, m], with singular values S_0 >= S_1 >= ...
+        s[n]    = u[n], the first right singular vector of Y[n]: a unit vector, with u . (sum of the rows) >= 0
+        A[n]    = sigmoid(eta (S_0^2 / sum over k of S_k^2 - b[n]))
+        c[n, m] = (Y[n] u[n])_m^2 / S_0^2
+
+    After "Spectral capsule networks" (Bahadori, 2018), known to us from its abstract and from public code written
+    after it. What is ours: the sign of u, which a singular vector leaves open; the coefficients, each input's part of
+    the principal direction, which sum to 1 over the inputs; and the gradient. The derivative of a singular vector is
+    infinite where S_0 = S_1, so u is found without gradient, and one power step `u = unit(Y^T Y u)` carries it: the
+    value is the same, the gradient is bounded. A ratio of singular values has no such problem, and its gradient is
+    exact. Votes that are all shorter than rounding have no direction: the capsule, the coefficients and the ratio are
+    then 0, with gradient 0.
+    """
+    dtype = votes.dtype
+    rows = votes if presence is None else votes * presence[..., None, :, None]
+    rows = rows.float() if dtype in (torch.float16, torch.bfloat16) else rows
+    largest = rows.detach().abs().amax((-2, -1), keepdim=True)
+    rows = rows / torch.where(largest > torch.finfo(rows.dtype).eps, largest, torch.inf)  # nothing here has a scale
+    direction = principal_direction(rows)
+    along = einsum(rows, direction, "... inp dim, ... dim -> ... inp")
+    direction = unit(einsum(rows, along, "... inp dim, ... inp -> ... dim"))  # the power step
+    squares = einsum(rows, direction, "... inp dim, ... dim -> ... inp").square()
+    first, total = squares.sum(-1), rows.square().sum((-2, -1))
+    ratio = first / torch.where(total > 0, total, 1)
+    activation = (eta * (ratio - bias)).sigmoid()
+    coefficients = squares / torch.where(first > 0, first, 1).unsqueeze(-1)
+    return Routed(direction.to(dtype), coefficients.to(dtype), activation.to(dtype))
+
+
+class SpectralRouting(Routing, Scheduled, name="spectral"):
+    """Spectral routing with a learned threshold `b[n]`, which starts at `bias`.
+
+    `eta` is the steepness of the presence: one number, or two between which it grows linearly in the course of the
+    training. The range is ours; the source anneals it too.
+    """
+
+    needs = frozenset({"presence"})
+    gives_presence = True
+
+    def __init__(
+        self,
+        in_caps: int,
+        out_caps: int,
+        dim: int,
+        *,
+        eta: float | int | tuple[float | int, float | int] = (1.0, 20.0),
+        bias: float = 0.1,
+    ) -> None:
+        super().__init__(in_caps, out_caps, dim)
+        first, last = eta if isinstance(eta, tuple | list) else (eta, eta)
+        if min(first, last) <= 0:
+            raise ArcapsError(f"spectral routing with eta {eta}: give a positive number, or two")
+        self.first_eta, self.last_eta = float(first), float(last)
+        self.bias = nn.Parameter(torch.full((out_caps,), float(bias)))
+
+    @property
+    def eta(self) -> Float[Tensor, ""]:
+        """The steepness at this moment of the training."""
+        return self.first_eta + (self.last_eta - self.first_eta) * self.progress
+
+    def forward(
+        self, votes: Float[Tensor, "*where out inp dim"], *, presence: Float[Tensor, "*where inp"] | None = None
+    ) -> Routed:
+        return spectral_routing(votes, self.bias, eta=self.eta, presence=presence)

@@ -1,0 +1,180 @@
+"""Variational routing: a mixture of Gaussians with priors, so that no output can collapse onto one vote."""
+
+from collections.abc import Callable
+from math import e, log, pi
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+
+from arcaps.capsules import Routed
+from arcaps.competition import over_outputs
+from arcaps.errors import ArcapsError
+from arcaps.routing.base import Routing
+
+
+class Posterior(NamedTuple):
+    """What is known of each output's Gaussian, given the votes and their weights."""
+
+    mass: Float[Tensor, "*where out"]
+    """R, the inputs that belong to it."""
+    centre: Float[Tensor, "*where out dim"]
+    """m, the expected mean."""
+    scatter: Float[Tensor, "*where out dim"]
+    """P, the inverse scale of the precision, a diagonal."""
+    log_precision: Float[Tensor, "*where out"]
+    """The expected logarithm of the precision's determinant."""
+    log_share: Float[Tensor, "*where out"]
+    """The expected logarithm of its part in the mixture."""
+
+
+class VariationalRouted(NamedTuple):
+    """The outcome of the iterations, before it is normalised."""
+
+    posterior: Posterior
+    coefficients: Float[Tensor, "*where out inp"]
+    """The share that each output gets of each input, times the input's presence."""
+    entropy: Float[Tensor, "*where out"]
+    """The expected entropy of the Gaussian."""
+
+
+def posterior_of(
+    votes: Float[Tensor, "*where out inp dim"], weights: Float[Tensor, "*where out inp"]
+) -> Posterior:
+    """Update the distribution of the parameters of each output, with priors alpha0 = kappa0 = 1, m0 = 0, Psi0 = I.
+
+        R = sum over m of w;  alpha = 1 + R;  kappa = 1 + R;  nu = D + 1 + R
+        mu = sum w v / R;  m = R mu / kappa;  P = 1 + sum w (v - mu)^2 + R / kappa mu^2
+        E ln|L| = sum over i < D of psi((nu - i) / 2) + D ln 2 - sum over d of ln P
+        E ln pi = psi(alpha) - psi(sum over n of alpha)
+    """
+    dim = votes.shape[-1]
+    mass = weights.sum(-1)
+    total = einsum(weights, votes, "... inp, ... inp dim -> ... dim")
+    mean = total / torch.where(mass > 0, mass, 1).unsqueeze(-1)
+    kappa = 1 + mass.unsqueeze(-1)
+    spread = einsum(weights, (votes - mean.unsqueeze(-2)).square(), "... inp, ... inp dim -> ... dim")
+    scatter = 1 + spread + mass.unsqueeze(-1) / kappa * mean.square()
+    degrees = (dim + 1 + mass).unsqueeze(-1) - torch.arange(dim, dtype=votes.dtype, device=votes.device)
+    log_precision = torch.digamma(degrees / 2).sum(-1) + dim * log(2) - scatter.log().sum(-1)
+    log_share = torch.digamma(1 + mass) - torch.digamma((1 + mass).sum(-1, keepdim=True))
+    return Posterior(mass, total / kappa, scatter, log_precision, log_share)
+
+
+def expected_log_likelihood(
+    votes: Float[Tensor, "*where out inp dim"], posterior: Posterior
+) -> Float[Tensor, "*where out inp"]:
+    """The logits of the responsibilities.
+
+    z = E ln pi + E ln|L| / 2 - D/2 ln 2 pi - (D / kappa + nu sum over d of (v - m)^2 / P) / 2
+    """
+    dim = votes.shape[-1]
+    difference = (votes - posterior.centre.unsqueeze(-2)).square()
+    distance = einsum(difference, posterior.scatter.reciprocal(), "... inp dim, ... dim -> ... inp")
+    of_output = posterior.log_share + (posterior.log_precision - dim * log(2 * pi) - dim / (1 + posterior.mass)) / 2
+    return of_output.unsqueeze(-1) - (dim + 1 + posterior.mass).unsqueeze(-1) / 2 * distance
+
+
+def variational_routing(
+    votes: Float[Tensor, "*where out inp dim"],
+    *,
+    iterations: int = 3,
+    presence: Float[Tensor, "*where inp"] | None = None,
+    compete: Callable[[Tensor], Tensor] = over_outputs,
+) -> VariationalRouted:
+    """Cluster the votes by variational Bayes: outputs are Gaussians, inputs belong to them by responsibilities.
+
+        r = compete(0);  repeat: w = r a;  update the posterior (`posterior_of`);  r = compete(z)
+        H = D/2 ln(2 pi e) - E ln|L| / 2
+
+    After "Capsule routing via variational Bayes" (Ribeiro, 2020), with its priors and a diagonal precision; the last
+    iteration does not update r. What differs: the competition is one of ours, in log space (that of the authors is
+    spatial, and clamped in exp space); responsibilities contain `E ln pi`, which one version of their code leaves out
+    of the numerator; an output to which nothing belongs has mean 0 instead of 0/0. The prior keeps P at 1 or more, so
+    an output with one input has no infinite density, and no floor of the variance is needed.
+    """
+    coefficients = compete(votes.new_zeros(votes.shape[:-1]))
+    for iteration in range(iterations):
+        if iteration:
+            coefficients = compete(expected_log_likelihood(votes, posterior))
+        coefficients = coefficients if presence is None else coefficients * presence.unsqueeze(-2)
+        posterior = posterior_of(votes, coefficients)
+    entropy = votes.shape[-1] / 2 * log(2 * pi * e) - posterior.log_precision / 2
+    return VariationalRouted(posterior, coefficients, entropy)
+
+
+class OutputNorm(nn.Module):
+    """BatchNorm without parameters, over all axes but that of the output capsules, and over all processes.
+
+    In evaluation the running statistics count, so one image does not depend on the others.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, out_caps: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.register_buffer("mean", torch.zeros(out_caps))
+        self.register_buffer("variance", torch.ones(out_caps))
+
+    def forward(self, values: Float[Tensor, "row out size"]) -> Float[Tensor, "row out size"]:
+        mean, variance = self.measure(values) if self.training else (self.mean, self.variance)
+        return (values - mean.unsqueeze(-1)) * (variance.unsqueeze(-1) + self.eps).rsqrt()
+
+    def measure(self, values: Float[Tensor, "row out size"]) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each output over the batch; the running ones follow."""
+        together = all_reduce if dist.is_available() and dist.is_initialized() else lambda tensor: tensor
+        count = together(values.new_tensor(values.shape[0] * values.shape[2]))
+        mean = together(values.sum((0, 2))) / count
+        variance = together((values - mean.unsqueeze(-1)).square().sum((0, 2))) / count
+        self.mean.lerp_(mean.detach().to(self.mean.dtype), self.momentum)
+        unbiased = variance * count / (count - 1).clamp_min(1)
+        self.variance.lerp_(unbiased.detach().to(self.variance.dtype), self.momentum)
+        return mean, variance
+
+
+class VariationalRouting(Routing, name="variational"):
+    """Variational routing: capsules are the normalised centres, presence comes from the entropy.
+
+        s[n] = BN(m[n]);   A[n] = sigmoid(BN(-exp(E ln pi[n]) H[n]))
+
+    Both norms are without parameters, over everything but the output capsules, as in the authors' code. The source has
+    two parameters more, which add a constant to each output before the norm; the norm takes it away again, so they
+    cannot be learned, and are left out. Where all inputs are absent the capsule is 0. With `images_at_once` the norms
+    see only those images.
+    """
+
+    needs = frozenset({"presence", "compete"})
+    divides = "outputs"
+    gives_presence = True
+
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, iterations: int = 3) -> None:
+        super().__init__(in_caps, out_caps, dim)
+        if iterations < 1:
+            raise ArcapsError(f"variational routing with {iterations} iterations: give at least 1")
+        self.iterations = iterations
+        self.norm_of_capsules = OutputNorm(out_caps)
+        self.norm_of_presence = OutputNorm(out_caps)
+
+    def forward(
+        self,
+        votes: Float[Tensor, "*where out inp dim"],
+        *,
+        presence: Float[Tensor, "*where inp"] | None = None,
+        compete: Callable[[Tensor], Tensor] = over_outputs,
+    ) -> Routed:
+        half = votes.dtype in (torch.float16, torch.bfloat16)  # digamma needs more
+        found = variational_routing(
+            votes.float() if half else votes, iterations=self.iterations, presence=presence, compete=compete
+        )
+        centre, mass = found.posterior.centre, found.posterior.mass
+        evidence = -found.posterior.log_share.exp() * found.entropy
+        capsules = self.norm_of_capsules(centre.flatten(0, -3) if centre.ndim > 2 else centre.unsqueeze(0))
+        capsules = capsules.reshape(centre.shape) * (mass > 0).unsqueeze(-1)
+        chance = self.norm_of_presence(evidence.reshape(-1, self.out_caps, 1)).reshape(mass.shape).sigmoid()
+        return Routed(capsules.to(votes.dtype), found.coefficients.to(votes.dtype), chance.to(votes.dtype))

@@ -1,0 +1,111 @@
+"""Spectral routing: figures computed by hand, its invariances, its gradient and its schedule."""
+
+from functools import partial
+from math import cos, radians, sin
+
+import pytest
+import torch
+from torch import Tensor
+
+from arcaps import ArcapsError, ARCapsNet, Routing
+from arcaps.routing import spectral_routing
+from arcaps.schedule import set_progress
+
+same = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
+hand = partial(torch.testing.assert_close, rtol=0, atol=1e-6)
+
+
+def ratio_of(votes: Tensor) -> Tensor:
+    """The explained part, read back from the presence."""
+    return spectral_routing(votes, votes.new_zeros(votes.shape[-3]), eta=1.0).presence.logit()  # type: ignore[union-attr]
+
+
+def plain(votes: Tensor, presence: Tensor, bias: Tensor, eta: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The definition by a full singular value decomposition, output by output."""
+    capsules, coefficients, chances = [], [], []
+    for n, rows in enumerate(votes * presence[:, None]):
+        _, values, right = torch.linalg.svd(rows)
+        u = right[0] if right[0] @ rows.sum(0) >= 0 else -right[0]
+        capsules.append(u)
+        coefficients.append((rows @ u) ** 2 / values[0] ** 2)
+        chances.append(1 / (1 + torch.exp(-eta * (values[0] ** 2 / (values**2).sum() - bias[n]))))
+    return torch.stack(capsules), torch.stack(coefficients), torch.stack(chances)
+
+
+@pytest.mark.parametrize(("inputs", "dim"), [(5, 3), (3, 5), (4, 4), (1, 4), (4, 1)])
+def test_it_is_the_singular_value_decomposition(inputs: int, dim: int) -> None:
+    votes, presence = torch.randn(2, inputs, dim).double(), torch.rand(inputs).double()
+    bias = torch.randn(2).double()
+    found = spectral_routing(votes, bias, eta=3.0, presence=presence)
+    for one, expected in zip(found, plain(votes, presence, bias, 3.0), strict=True):
+        same(one, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_votes_of_one_direction_are_explained_whole(dtype: torch.dtype) -> None:
+    direction = torch.randn(2, 1, 6, dtype=dtype)
+    votes = torch.randn(2, 4, 1, dtype=dtype) * direction
+    torch.testing.assert_close(ratio_of(votes), torch.ones(2, dtype=dtype), rtol=0, atol=1e-5)
+    presence = spectral_routing(votes, torch.tensor([0.3, 0.6], dtype=dtype), eta=5.0).presence
+    expected = torch.sigmoid(5 * (1 - torch.tensor([0.3, 0.6], dtype=dtype)))
+    torch.testing.assert_close(presence, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("degrees", "ratio"), [(0, 1), (30, 0.933013), (60, 0.75), (90, 0.5)])
+def test_two_unit_votes_at_an_angle(degrees: float, ratio: float) -> None:
+    votes = torch.tensor([[[1.0, 0.0], [cos(radians(degrees)), sin(radians(degrees))]]]).double()
+    hand(ratio_of(votes), torch.tensor([ratio]).double())
+
+
+@pytest.mark.parametrize(("inputs", "dim"), [(3, 5), (5, 3)])
+def test_orthonormal_votes_have_nothing_in_common(inputs: int, dim: int) -> None:
+    votes = torch.eye(max(inputs, dim)).double()[None, :inputs, :dim]
+    hand(ratio_of(votes), torch.full((1,), 1 / min(inputs, dim)).double())
+
+
+def test_a_diagonal_by_hand() -> None:
+    votes = torch.diag(torch.tensor([3.0, 1.0])).double()[None]
+    hand(ratio_of(votes), torch.tensor([0.9]).double())
+    found = spectral_routing(votes, torch.tensor([0.5]).double(), eta=10.0)
+    hand(found.presence, torch.tensor([0.982014]).double())
+    hand(found.capsules, torch.tensor([[1.0, 0.0]]).double())
+    hand(found.coefficients, torch.tensor([[1.0, 0.0]]).double())
+
+
+def test_the_sign_of_a_vote_and_the_order_of_the_inputs_do_not_matter() -> None:
+    votes = torch.randn(2, 5, 4).double()
+    flipped = votes.clone()
+    flipped[:, 2] *= -1
+    same(ratio_of(flipped), ratio_of(votes))
+    order = torch.randperm(5)
+    found, again = (spectral_routing(v, torch.zeros(2).double()) for v in (votes, votes[:, order]))
+    same(again.capsules, found.capsules)
+    same(again.coefficients, found.coefficients[:, order])
+    same(found.coefficients.sum(-1), torch.ones(2).double())
+
+
+def test_the_direction_follows_the_votes() -> None:
+    votes = torch.randn(2, 5, 4).double()
+    same(spectral_routing(-votes, torch.zeros(2).double()).capsules, -spectral_routing(votes, torch.zeros(2)).capsules)
+
+
+def test_the_gradient_of_the_presence_is_exact_and_that_of_the_direction_bounded() -> None:
+    votes = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(2, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda v: spectral_routing(v, bias).presence, (votes,))
+    equal = torch.eye(4, dtype=torch.float64)[None].requires_grad_()  # all singular values are the same
+    found = spectral_routing(equal, bias[:1])
+    (gradient,) = torch.autograd.grad(found.capsules.sum() + found.coefficients.square().sum(), equal)
+    assert gradient.isfinite().all()
+    assert gradient.abs().max() < 10
+
+
+def test_eta_grows_in_the_course_of_the_training() -> None:
+    model = ARCapsNet(image_size=(12, 12), caps=2, dim=4, primary_dim=4, stem_channels=4, routing="spectral(eta=(2, 10))")
+    routing = model.class_caps.routing
+    assert routing.eta == 10
+    set_progress(model, 0.25)
+    assert routing.eta == 4
+    assert Routing.build("spectral(eta=3)", 2, 3, 4).eta == 3
+    with pytest.raises(ArcapsError, match="eta 0: give a positive number"):
+        Routing.build("spectral(eta=0)", 2, 3, 4)
