@@ -48,7 +48,10 @@ from .models import ARCapsNet as ARCapsNet
 from .models import CapsuleNet as CapsuleNet
 from .models import Classifier as Classifier
 from .models import ConvNet as ConvNet
+from .models import DenseHead as DenseHead
+from .models import EfficientCapsNet as EfficientCapsNet
 from .models import Evaluation as Evaluation
+from .models import MatrixCapsules as MatrixCapsules
 from .models import Model as Model
 from .models import Output as Output
 from .models import StrongConvNet as StrongConvNet
@@ -67,9 +70,12 @@ from .routing import KLRouting as KLRouting
 from .routing import QueryKeyRouting as QueryKeyRouting
 from .routing import RandomRouting as RandomRouting
 from .routing import Routing as Routing
+from .routing import ScoreRouting as ScoreRouting
 from .routing import SelfAttentionRouting as SelfAttentionRouting
 from .routing import SelfRouting as SelfRouting
+from .routing import SpectralRouting as SpectralRouting
 from .routing import UniformRouting as UniformRouting
+from .routing import VariationalRouting as VariationalRouting
 from .routing import list_routings as list_routings
 from .scores import Score as Score
 from .scores import list_scores as list_scores
@@ -83,6 +89,7 @@ from .training import predict as predict
 from .training import register_recipe as register_recipe
 from .training import train as train
 from .votes import ConvVotes as ConvVotes
+from .votes import MatrixVotes as MatrixVotes
 from .votes import Votes as Votes
 from .votes import WindowVotes as WindowVotes
 from .votes import list_votes as list_votes

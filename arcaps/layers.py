@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -34,7 +35,8 @@ class PrimaryCaps(nn.Module):
         s[n] = ReLU(Conv_3x3(x));   u[n] = activation(s[n])
 
     Capsule channel n at a position is the features `n * dim` to `(n + 1) * dim` of that very position. With
-    `presence` a second convolution of `caps` kernels and a sigmoid say how sure each capsule is to be there.
+    `presence` a second convolution of `caps` kernels and a sigmoid say how sure each capsule is to be there. With
+    `divide_by` the convolution is divided by that number, its bias is not.
 
         PrimaryCaps(64, 8, 16)(features)      # (batch, 64, 28, 28) -> poses (batch, 14, 14, 8, 16)
     """
@@ -45,16 +47,18 @@ class PrimaryCaps(nn.Module):
         caps: int,
         dim: int,
         *,
-        kernel: int = 3,
+        kernel: int | tuple[int, int] = 3,
         stride: int = 2,
         padding: int = 1,
+        groups: int = 1,
         relu: bool = True,
         activation: str | Activation | Callable[..., Activation] = "capsule",
         presence: bool = False,
+        divide_by: int = 1,
     ) -> None:
         super().__init__()
-        self.caps, self.dim = caps, dim
-        self.conv = nn.Conv2d(in_channels, caps * dim, kernel, stride=stride, padding=padding)
+        self.caps, self.dim, self.divide_by = caps, dim, divide_by
+        self.conv = nn.Conv2d(in_channels, caps * dim, kernel, stride=stride, padding=padding, groups=groups)
         self.relu = relu
         self.activation = Activation.build(activation, caps, dim)
         self.presence = nn.Conv2d(in_channels, caps, kernel, stride=stride, padding=padding) if presence else None
@@ -62,7 +66,12 @@ class PrimaryCaps(nn.Module):
 
     def forward(self, features: Float[Tensor, "batch channels height width"]) -> Capsules:
         """Capsules `(batch, new_height, new_width, caps, dim)`."""
-        maps = self.conv(features)
+        conv = self.conv
+        if self.divide_by == 1:
+            maps = conv(features)
+        else:
+            weight = conv.weight / self.divide_by
+            maps = F.conv2d(features, weight, conv.bias, conv.stride, conv.padding, conv.dilation, conv.groups)
         capsules = rearrange(maps.relu_() if self.relu else maps, "b (n d) h w -> b h w n d", n=self.caps)
         presence = None
         if self.presence is not None:
@@ -70,11 +79,14 @@ class PrimaryCaps(nn.Module):
         return Capsules(self.activation(capsules), presence)
 
     def __repr__(self) -> str:
-        kernel, stride = self.conv.kernel_size[0], self.conv.stride[0]
-        return (
-            f"PrimaryCaps({self.conv.in_channels} -> {self.caps}x{self.dim}, {kernel}x{kernel}/{stride}, "
-            f"{'relu, ' if self.relu else ''}{self.activation}{', presence' if self.presence is not None else ''})"
-        )
+        kernel, stride = "x".join(map(str, self.conv.kernel_size)), self.conv.stride[0]
+        options = [f"{self.conv.groups} groups"] if self.conv.groups > 1 else []
+        options += [f"divided by {self.divide_by}"] if self.divide_by != 1 else []
+        options += ["relu"] if self.relu else []
+        options += [str(self.activation)]
+        options += ["presence"] if self.presence is not None else []
+        shapes = f"{self.conv.in_channels} -> {self.caps}x{self.dim}, {kernel}/{stride}"
+        return f"PrimaryCaps({', '.join([shapes, *options])})"
 
 
 class ConvCaps(nn.Module):

@@ -195,8 +195,8 @@ class ModelConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ARCapsNetConfig(ModelConfig):
-    """Settings of ar_capsnet; the defaults are the paper's MNIST network."""
+class BackboneConfig(ModelConfig):
+    """The shapes of ar_capsnet, which dense_head has too; the defaults are the paper's MNIST network."""
 
     layers: int = within(0, MANY, 1)
     """Conv caps layers between the primary and the class layer."""
@@ -208,43 +208,12 @@ class ARCapsNetConfig(ModelConfig):
     """Dimension of the primary capsules."""
     strides: tuple[int, ...] | None = None
     """Stride of each conv caps layer, such as 2 2 1; by default 2 for the first, 1 for the others."""
-    residual: bool = True
-    """Add a conv caps layer's input to its output, from the second layer on, unless it strides."""
-    votes: str = "conv"
-    """Votes of every capsule layer, by name: conv, window."""
-    routing: str = "attention"
-    """Routing of every capsule layer, by name, with options: attention, "dynamic(iterations=5)"."""
-    competition: str = "outputs"
-    """Among whom an input divides itself, for routings that know it: outputs, overlap, image, "outputs(leak=True)"."""
-    activation: str = "capsule"
-    """Activation of every capsule layer, by name, with options: squash, "capsule(compression=4)"."""
-    class_votes: str | None = None
-    """Votes of the class layer, where they are not those of the other layers."""
-    class_routing: str | None = None
-    """Routing of the class layer, where it is not that of the other layers."""
-    class_activation: str | None = None
-    """Activation of the class layer, where it is not that of the other layers, such as "capsule(across=True)"."""
-    layout: Literal["text", "code"] = "text"
-    """How output channels become class capsules: one channel a class, as in the paper's text, or as in the authors'
-    code, where the elements of all channels are distributed over the classes."""
-    presence: bool = False
-    """Give each primary capsule a presence of its own, by a second convolution."""
     dropout: float = within(0, 1, 0.5)
     """Part of the elements of the input capsules of every routing layer that is dropped in training."""
-    channel_dropout: float = within(0, 1, 0.0)
-    """Part of the channels of the class layer's input capsules that is dropped in training."""
     batch_norm_momentum: float = within(0, 1, 0.01)
     """How fast BatchNorm's running statistics follow; the paper's framework has 0.01."""
     stem_channels: int = within(1, MANY, 64)
     """Channels of the convolutions before the capsules."""
-    score: str = "length"
-    """What the score of a class is read from, by name: length, presence, linear."""
-    loss: str = "margin"
-    """Loss of the scores, by name, with options: margin, "spread(low=0.2, high=0.9)", cross_entropy."""
-    decoder: bool = True
-    """Reconstruct the image from the class capsule."""
-    images_at_once: int | None = within(1, MANY, None)
-    """Keep the votes of no more images in memory at a time, and make them again for the backward pass."""
 
     def __post_init__(self) -> None:
         if self.strides is None and isinstance(self.layers, int):
@@ -255,6 +224,48 @@ class ARCapsNetConfig(ModelConfig):
             raise ArcapsError(
                 f"strides {self.strides} do not fit {self.layers} conv caps layers: give one stride, 1 or 2, per layer"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ARCapsNetConfig(BackboneConfig):
+    """Settings of ar_capsnet; the defaults are the paper's MNIST network."""
+
+    residual: bool = True
+    """Add a conv caps layer's input to its output, from the second layer on, unless it strides."""
+    votes: str = "conv"
+    """Votes of every capsule layer, by name: conv, window, matrix."""
+    routing: str = "attention"
+    """Routing of every capsule layer, by name, with options: attention, "dynamic(iterations=5)"."""
+    competition: str = "outputs"
+    """Among whom an input divides itself, for routings that know it: outputs, overlap, image, "outputs(leak=True)"."""
+    activation: str = "capsule"
+    """Activation of every capsule layer, by name, with options: squash, "capsule(compression=4)"."""
+    head: Literal["full", "pooled"] = "full"
+    """The class layer: the paper's full kernel, or pooled, where all positions share their votes, each vote says where
+    it is from, and an attention that treats all inputs alike chooses among positions and channels."""
+    class_votes: str | None = None
+    """Votes of the class layer, where they are not those of the head."""
+    class_routing: str | None = None
+    """Routing of the class layer, where it is not that of the other layers."""
+    class_activation: str | None = None
+    """Activation of the class layer, where it is not that of the other layers, such as "capsule(across=True)"."""
+    layout: Literal["text", "code"] = "text"
+    """How output channels become class capsules: one channel a class, as in the paper's text, or as in the authors'
+    code, where the elements of all channels are distributed over the classes."""
+    presence: bool | None = None
+    """Give each primary capsule a presence of its own, by a second convolution; by default where the routing of the
+    capsule layers gives presence too."""
+    channel_dropout: float = within(0, 1, 0.0)
+    """Part of the channels of the class layer's input capsules that is dropped in training."""
+    score: str | None = None
+    """What the score of a class is read from, by name: length, presence, linear. By default presence where the routing
+    of the class layer gives it, else length."""
+    loss: str = "margin"
+    """Loss of the scores, by name, with options: margin, "spread(low=0.2, high=0.9)", cross_entropy."""
+    decoder: bool = True
+    """Reconstruct the image from the class capsule."""
+    images_at_once: int | None = within(1, MANY, None)
+    """Keep the votes of no more images in memory at a time, and make them again for the backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,10 +286,58 @@ class CapsuleNetConfig(ModelConfig):
     """Routing of the class layer, by name, with options; by default dynamic with these iterations."""
     competition: str = "outputs"
     """Among whom an input divides itself: "outputs(leak=True)" is leaky routing."""
+    faithful: bool = False
+    """Follow the authors' published code where it differs from their text: primary capsules are divided by their
+    number, all capsules have a bias that starts at 0.1, and the reconstruction weighs 20 times more."""
     loss: str = "margin"
     """Loss of the scores, by name, with options: margin, "spread(low=0.2, high=0.9)"."""
     decoder: bool = True
     """Reconstruct the image from the class capsule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixCapsulesConfig(ModelConfig):
+    """Settings of matrix_capsules; the defaults are the paper's network for smallNORB."""
+
+    stem_channels: int = within(1, MANY, 64)
+    """Channels of the convolution before the capsules (A in the paper)."""
+    primary_caps: int = within(1, MANY, 8)
+    """Channels of the primary capsules (B)."""
+    caps: tuple[int, int] = within(1, MANY, (16, 16))
+    """Channels of the two conv caps layers (C and D)."""
+    dim: int = within(1, MANY, 16)
+    """Dimension of every capsule, a square: 16 is a pose of 4x4."""
+    routing: str = "em"
+    """Routing of every capsule layer, one that gives presence, by name, with options."""
+    competition: str = "overlap"
+    """Among whom an input divides itself: overlap is all windows over it, outputs those of one window."""
+    loss: str = "spread"
+    """Loss of the scores, by name, with options: spread, margin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficientCapsNetConfig(ModelConfig):
+    """Settings of efficient_capsnet; the defaults are the paper's network for MNIST."""
+
+    widths: tuple[int, int, int] = within(1, MANY, (32, 64, 64))
+    """Channels of the first three convolutions."""
+    caps: int = within(1, MANY, 16)
+    """Number of primary capsules."""
+    primary_dim: int = within(1, MANY, 8)
+    """Dimension of the primary capsules."""
+    dim: int = within(1, MANY, 16)
+    """Dimension of the class capsules."""
+    routing: str = "self_attention"
+    """Routing of the class layer, by name, with options."""
+    loss: str = "margin"
+    """Loss of the scores, by name, with options: margin, "spread(low=0.2, high=0.9)"."""
+    decoder: bool = False
+    """Reconstruct the image from the class capsule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseHeadConfig(BackboneConfig):
+    """Settings of dense_head: those of ar_capsnet that say how large it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,14 @@
-"""Models: four networks, one call, one output object."""
+"""Models: every network, one call, one output object."""
 
 import os
 from typing import Any
 
 from arcaps.models.base import Classifier, Model, Output, create_model, list_models
 from arcaps.models.capsules import ARCapsNet, CapsuleClassifier, CapsuleNet
-from arcaps.models.cnns import ConvNet, StrongConvNet
+from arcaps.models.cnns import ConvNet, DenseHead, StrongConvNet
+from arcaps.models.efficient_capsnet import EfficientCapsNet
 from arcaps.models.evaluation import Classification, Evaluation
+from arcaps.models.matrix_capsules import MatrixCapsules
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -21,7 +23,10 @@ __all__ = [
     "Classification",
     "Classifier",
     "ConvNet",
+    "DenseHead",
+    "EfficientCapsNet",
     "Evaluation",
+    "MatrixCapsules",
     "Model",
     "Output",
     "StrongConvNet",

@@ -36,7 +36,10 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class ConvBlock(nn.Module):
-    """Convolution, BatchNorm if asked for, ReLU. The paper's stem is two of them."""
+    """Convolution, BatchNorm if asked for, ReLU. The paper's stem is two of them.
+
+    With `relu_first` BatchNorm comes after the ReLU.
+    """
 
     def __init__(
         self,
@@ -48,8 +51,10 @@ class ConvBlock(nn.Module):
         padding: int | None = None,
         norm: bool = False,
         momentum: float = 0.01,
+        relu_first: bool = False,
     ) -> None:
         super().__init__()
+        self.relu_first = relu_first
         padding = kernel // 2 if padding is None else padding
         self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride=stride, padding=padding)
         self.norm = BatchNorm(out_channels, momentum) if norm else None
@@ -59,16 +64,19 @@ class ConvBlock(nn.Module):
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch out_channels new_height new_width"]:
         maps = self.conv(images)
+        if self.relu_first and self.norm is not None:
+            return self.norm(maps.relu_())
         return (maps if self.norm is None else self.norm(maps)).relu_()
 
     def fold(self) -> None:
         """Let the convolution do what BatchNorm does after training: fewer passes over the maps, the same answers."""
-        if self.norm is not None:
+        if self.norm is not None and not self.relu_first:
             self.conv = fuse_conv_bn_eval(self.conv, self.norm)
             self.norm = None
 
     def __repr__(self) -> str:
         conv = self.conv
         kernel = "x".join(map(str, conv.kernel_size))
-        norm = "batch norm, " if self.norm is not None else ""
-        return f"ConvBlock({conv.in_channels} -> {conv.out_channels}, {kernel}/{conv.stride[0]}, {norm}relu)"
+        options = ["batch norm", "relu"] if self.norm is not None else ["relu"]
+        options = options[::-1] if self.relu_first else options
+        return f"ConvBlock({conv.in_channels} -> {conv.out_channels}, {kernel}/{conv.stride[0]}, {', '.join(options)})"

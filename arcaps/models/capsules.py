@@ -1,17 +1,21 @@
 """The two capsule networks: AR CapsNet and CapsuleNet."""
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Capsules
+from arcaps.competition import Competition
 from arcaps.functional import keep_labelled, keep_one
 from arcaps.layers import ClassCaps, ConvCaps, Decoder, PrimaryCaps
 from arcaps.losses import Loss, reconstruction_loss
 from arcaps.models.base import BatchLike, Classifier, Labels, Output
 from arcaps.models.blocks import ConvBlock
+from arcaps.registry import parse_spec
+from arcaps.routing import Routing
 from arcaps.scores import Score
 from arcaps.settings import ARCapsNetConfig, CapsuleNetConfig
 
@@ -66,11 +70,18 @@ class CapsuleClassifier(Classifier):
         return parts
 
 
+POOLED_VOTES = "window(shared=True, coordinates=True)"
+POOLED_ROUTING = "score(score='additive', query='mean')"
+"""In place of attention routing, whose parameters know each input by its number, and grow with their square."""
+
+
 class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
     """Attention Routing CapsuleNet (section 3), with the paper's MNIST network as the default.
 
     Its options are the fields of `arcaps.settings.ARCapsNetConfig`. The class layer's parameters grow with the area it
-    sees: for larger images give more layers a stride of 2.
+    sees: for larger images give more layers a stride of 2. With `head="pooled"` they do not: each input capsule votes
+    by itself, with matrices that all positions share. Such a head sees an image part by part, so give it layers enough
+    below that a capsule sees most of the image.
     """
 
     config_class = ARCapsNetConfig
@@ -87,7 +98,8 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
             ConvBlock(c.channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
             ConvBlock(c.stem_channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
         )
-        self.primary = PrimaryCaps(c.stem_channels, c.caps, c.primary_dim, activation=c.activation, presence=c.presence)
+        presence = gives_presence(c.routing) if c.presence is None else c.presence
+        self.primary = PrimaryCaps(c.stem_channels, c.caps, c.primary_dim, activation=c.activation, presence=presence)
         dims = [c.primary_dim, *[c.dim] * c.layers]
         of_every_layer: dict[str, Any] = {
             "votes": c.votes,
@@ -111,18 +123,30 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         )
         scale = 2**strided
         height, width = (-(-side // scale) for side in self.image_size)
+        pooled = c.head == "pooled"
         of_class_layer = {
             **of_every_layer,
             "layout": c.layout,
-            "votes": c.class_votes or c.votes,
-            "routing": c.class_routing or c.routing,
+            "votes": c.class_votes or (POOLED_VOTES if pooled else c.votes),
+            "routing": c.class_routing or (pooled_routing(c.routing) if pooled else c.routing),
             "activation": c.class_activation or c.activation,
             "channel_dropout": c.channel_dropout,
         }
         self.class_caps = ClassCaps(c.caps, dims[-1], c.classes, c.dim, in_size=(height, width), **of_class_layer)
-        self.score = Score.build(c.score, c.classes, c.dim, self.class_caps.activation.max_length)
+        score = c.score or ("presence" if self.class_caps.routing.gives_presence else "length")
+        self.score = Score.build(score, c.classes, c.dim, self.class_caps.activation.max_length)
         self.loss_function = Loss.build(c.loss)
         self.decoder = Decoder(c.classes, c.dim, (c.channels, *self.image_size)) if c.decoder else None
+
+
+def gives_presence(routing: str) -> bool:
+    """Whether the routing of this name gives presence."""
+    return Routing.find(parse_spec(routing)[0]).gives_presence
+
+
+def pooled_routing(routing: str) -> str:
+    """The routing of a pooled head, in a network with this one."""
+    return POOLED_ROUTING if parse_spec(routing)[0] == "attention" else routing
 
 
 class CapsuleNet(CapsuleClassifier, name="capsule_net"):
@@ -130,6 +154,16 @@ class CapsuleNet(CapsuleClassifier, name="capsule_net"):
 
     9x9 convolution, 9x9 primary capsules with stride 2, one matrix per input capsule, squash, dynamic routing. Its
     options are the fields of `arcaps.settings.CapsuleNetConfig`.
+
+    With `faithful` it follows the authors' published code where that differs from their text. There the primary layer
+    is a routed layer too, of one input and 32 outputs, so the input divides itself:
+
+        u[n] = squash(Conv(x)[n] / 32 + b[n])      by 33 with a leak (`competition="outputs(leak=True)"`)
+
+    The class capsules have a bias inside every iteration of the routing; all biases start at 0.1, the weights of the
+    capsule layers as truncated normal numbers with standard deviation 0.1. Their margin loss is the mean over the ten
+    classes, halved, with the reconstruction as in the text, so on the scale of our sum the latter weighs 20 times more:
+    0.01 times the number of pixels, 7.84 on MNIST.
     """
 
     config_class = CapsuleNetConfig
@@ -140,8 +174,16 @@ class CapsuleNet(CapsuleClassifier, name="capsule_net"):
         super().__init__(c)
         self.require_size(17, "two 9x9 convolutions")
         self.stem = nn.Sequential(ConvBlock(c.channels, c.stem_channels, kernel=9, padding=0))
+        leak = Competition.build(c.competition).leak
         self.primary = PrimaryCaps(
-            c.stem_channels, c.caps, c.primary_dim, kernel=9, padding=0, relu=False, activation="squash"
+            c.stem_channels,
+            c.caps,
+            c.primary_dim,
+            kernel=9,
+            padding=0,
+            relu=False,
+            activation="squash",
+            divide_by=c.caps + leak if c.faithful else 1,
         )
         self.conv_caps = nn.ModuleList()
         height, width = ((side - 8 - 9) // 2 + 1 for side in self.image_size)
@@ -153,7 +195,7 @@ class CapsuleNet(CapsuleClassifier, name="capsule_net"):
             in_size=(height, width),
             votes="window",
             bias=False,
-            routing=c.routing or f"dynamic(iterations={c.iterations})",
+            routing=c.routing or f"dynamic(iterations={c.iterations}{', bias=True' if c.faithful else ''})",
             competition=c.competition,
             activation="squash",
         )
@@ -161,3 +203,9 @@ class CapsuleNet(CapsuleClassifier, name="capsule_net"):
         self.loss_function = Loss.build(c.loss)
         image_shape = (c.channels, *self.image_size)
         self.decoder = Decoder(c.classes, c.dim, image_shape, hidden=(512, 1024)) if c.decoder else None
+        if c.faithful:
+            self.reconstruction_weight = 0.01 * prod(image_shape)
+            assert self.primary.conv.bias is not None
+            nn.init.constant_(self.primary.conv.bias, 0.1)
+            for weight in (self.primary.conv.weight, self.class_caps.votes.weight):
+                nn.init.trunc_normal_(weight, std=0.1, a=-0.2, b=0.2)

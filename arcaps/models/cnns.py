@@ -12,7 +12,7 @@ from arcaps.init import start_plain_layers
 from arcaps.losses import CrossEntropy
 from arcaps.models.base import BatchLike, Classifier, Labels, Output
 from arcaps.models.blocks import ConvBlock
-from arcaps.settings import ConvNetConfig, ModelConfig, StrongConvNetConfig
+from arcaps.settings import ConvNetConfig, DenseHeadConfig, ModelConfig, StrongConvNetConfig
 
 
 class ConvolutionalClassifier(Classifier):
@@ -109,4 +109,33 @@ class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
         self.head = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(third, c.classes)
         )
+        start_plain_layers(self.head)
+
+
+class DenseHead(ConvolutionalClassifier, name="dense_head"):
+    """AR CapsNet without capsules: the control that says what routing adds to its stem.
+
+    The stem and the convolution of the primary layer are those of `ar_capsnet`. Each conv caps layer is a plain 3x3
+    convolution of as many channels, `caps * dim`, with ReLU; the class layer is a dense layer with softmax. Its options
+    are the fields of `arcaps.settings.DenseHeadConfig`.
+    """
+
+    config_class = DenseHeadConfig
+    channels_last = True
+
+    def __init__(self, **options: Any) -> None:
+        c = DenseHeadConfig(**options)
+        super().__init__(c)
+        assert c.strides is not None
+        strided = 1 + c.strides.count(2)
+        self.require_size(max(8, 2 ** (strided + 1)), f"{strided} strided layers")
+        widths = [c.caps * c.primary_dim, *[c.caps * c.dim] * c.layers]
+        self.stages = nn.Sequential(
+            ConvBlock(c.channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
+            ConvBlock(c.stem_channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
+            ConvBlock(c.stem_channels, widths[0], stride=2),
+            *(ConvBlock(*pair, stride=stride) for pair, stride in zip(pairwise(widths), c.strides, strict=True)),
+        )
+        area = prod(-(-side // 2**strided) for side in self.image_size)
+        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(widths[-1] * area, c.classes))
         start_plain_layers(self.head)

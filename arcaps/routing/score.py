@@ -56,9 +56,9 @@ def mix_by_logits(
 ) -> Routed:
     """Mix the votes by the softmax of logits over the inputs, or by what each output gets of each input.
 
-        over="inputs":   c[n, m] = a[m] exp(b[n, m]) / sum over k of a[k] exp(b[n, k])
-        over="outputs":  c[n, m] = a[m] compete(b)[n, m]
-        s[n] = sum over m of c[n, m] v[n, m]
+    over="inputs":   c[n, m] = a[m] exp(b[n, m]) / sum over k of a[k] exp(b[n, k])
+    over="outputs":  c[n, m] = a[m] compete(b)[n, m]
+    s[n] = sum over m of c[n, m] v[n, m]
     """
     dtype = logits.dtype
     logits = logits.float() if dtype in (torch.float16, torch.bfloat16) else logits
@@ -112,7 +112,8 @@ class ScoreRouting(Routing, name="score"):
                 raise ArcapsError(f"score routing with {what} {value!r}: there are {', '.join(known)}")
         if hidden < 1:
             raise ArcapsError(f"score routing with hidden {hidden}: give at least 1")
-        self.score, self.divides = score, over
+        self.score = score
+        self.divides = over  # type: ignore[assignment]
         self.query = nn.Parameter(0.02 * torch.randn(out_caps, dim)) if query == "learned" else None
         if score == "general":
             self.weight = nn.Parameter(torch.empty(out_caps, dim, dim))
@@ -130,10 +131,8 @@ class ScoreRouting(Routing, name="score"):
         self, votes: Float[Tensor, "*where out inp dim"], presence: Float[Tensor, "*where inp"] | None
     ) -> Float[Tensor, "*where out inp"]:
         """The score of each vote."""
-        if self.query is None:
-            query = mean_vote(votes, presence)
-        else:
-            query = self.query.expand(*votes.shape[:-3], -1, -1)
+        learned = self.query
+        query = mean_vote(votes, presence) if learned is None else learned.expand(*votes.shape[:-3], -1, -1)
         if self.score == "dot":
             return dot_score(query, votes)
         if self.score == "general":
@@ -147,6 +146,4 @@ class ScoreRouting(Routing, name="score"):
         presence: Float[Tensor, "*where inp"] | None = None,
         compete: Callable[[Tensor], Tensor] = over_outputs,
     ) -> Routed:
-        return mix_by_logits(
-            votes, self.logits(votes, presence), over=self.divides, presence=presence, compete=compete
-        )
+        return mix_by_logits(votes, self.logits(votes, presence), over=self.divides, presence=presence, compete=compete)

@@ -42,15 +42,13 @@ class VariationalRouted(NamedTuple):
     """The expected entropy of the Gaussian."""
 
 
-def posterior_of(
-    votes: Float[Tensor, "*where out inp dim"], weights: Float[Tensor, "*where out inp"]
-) -> Posterior:
+def posterior_of(votes: Float[Tensor, "*where out inp dim"], weights: Float[Tensor, "*where out inp"]) -> Posterior:
     """Update the distribution of the parameters of each output, with priors alpha0 = kappa0 = 1, m0 = 0, Psi0 = I.
 
-        R = sum over m of w;  alpha = 1 + R;  kappa = 1 + R;  nu = D + 1 + R
-        mu = sum w v / R;  m = R mu / kappa;  P = 1 + sum w (v - mu)^2 + R / kappa mu^2
-        E ln|L| = sum over i < D of psi((nu - i) / 2) + D ln 2 - sum over d of ln P
-        E ln pi = psi(alpha) - psi(sum over n of alpha)
+    R = sum over m of w;  alpha = 1 + R;  kappa = 1 + R;  nu = D + 1 + R
+    mu = sum w v / R;  m = R mu / kappa;  P = 1 + sum w (v - mu)^2 + R / kappa mu^2
+    E ln|L| = sum over i < D of psi((nu - i) / 2) + D ln 2 - sum over d of ln P
+    E ln pi = psi(alpha) - psi(sum over n of alpha)
     """
     dim = votes.shape[-1]
     mass = weights.sum(-1)
@@ -70,7 +68,9 @@ def expected_log_likelihood(
 ) -> Float[Tensor, "*where out inp"]:
     """The logits of the responsibilities.
 
-    z = E ln pi + E ln|L| / 2 - D/2 ln 2 pi - (D / kappa + nu sum over d of (v - m)^2 / P) / 2
+        z = E ln pi + E ln|L| / 2 - D/2 ln 2 pi - (D / kappa + nu sum over d of (v - m)^2 / P) / 2
+
+    It is the expected logarithm of the density of each vote under each output, and of that output's part.
     """
     dim = votes.shape[-1]
     difference = (votes - posterior.centre.unsqueeze(-2)).square()
@@ -97,11 +97,14 @@ def variational_routing(
     of the numerator; an output to which nothing belongs has mean 0 instead of 0/0. The prior keeps P at 1 or more, so
     an output with one input has no infinite density, and no floor of the variance is needed.
     """
-    coefficients = compete(votes.new_zeros(votes.shape[:-1]))
-    for iteration in range(iterations):
-        if iteration:
-            coefficients = compete(expected_log_likelihood(votes, posterior))
-        coefficients = coefficients if presence is None else coefficients * presence.unsqueeze(-2)
+
+    def weigh(logits: Tensor) -> Tensor:
+        return compete(logits) if presence is None else compete(logits) * presence.unsqueeze(-2)
+
+    coefficients = weigh(votes.new_zeros(votes.shape[:-1]))
+    posterior = posterior_of(votes, coefficients)
+    for _ in range(iterations - 1):
+        coefficients = weigh(expected_log_likelihood(votes, posterior))
         posterior = posterior_of(votes, coefficients)
     entropy = votes.shape[-1] / 2 * log(2 * pi * e) - posterior.log_precision / 2
     return VariationalRouted(posterior, coefficients, entropy)

@@ -5,4 +5,13 @@ from arcaps.votes.conv import ConvVotes, WindowVotes
 from arcaps.votes.matrix import MatrixVotes
 from arcaps.votes.patches import make_patches, votes_of_patches
 
-__all__ = ["ConvVotes", "MatrixVotes", "Overlap", "Votes", "WindowVotes", "list_votes", "make_patches", "votes_of_patches"]
+__all__ = [
+    "ConvVotes",
+    "MatrixVotes",
+    "Overlap",
+    "Votes",
+    "WindowVotes",
+    "list_votes",
+    "make_patches",
+    "votes_of_patches",
+]

@@ -156,9 +156,7 @@ class WindowVotes(KernelVotes, name="window"):
         """The votes of what stands in the windows, without coordinates."""
         return votes_of_patches(patches, self.kernels, self.bias)
 
-    def with_coordinates(
-        self, votes: Float[Tensor, "batch h w out inp dim"]
-    ) -> Float[Tensor, "batch h w out inp dim"]:
+    def with_coordinates(self, votes: Float[Tensor, "batch h w out inp dim"]) -> Float[Tensor, "batch h w out inp dim"]:
         """The votes, with the middle of each input's place in the window added to two elements."""
         element = torch.arange(self.out_dim, device=votes.device)
         shift = votes.new_zeros(*self.kernel, self.in_caps, self.out_dim)

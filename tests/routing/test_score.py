@@ -51,7 +51,7 @@ def plain(routing: ScoreRouting, votes: Tensor, presence: Tensor) -> tuple[Tenso
     weights = b.exp() * presence
     over_inputs = routing.divides == "inputs"
     c = weights / weights.sum(-1, keepdim=True) if over_inputs else weights / b.exp().sum(-2, keepdim=True)
-    return torch.stack([sum(c[n, m] * votes[n, m] for m in range(inputs)) for n in range(outputs)]), c
+    return (c.unsqueeze(-1) * votes).sum(-2), c
 
 
 @every_spec

@@ -92,7 +92,7 @@ def test_the_direction_follows_the_votes() -> None:
 def test_the_gradient_of_the_presence_is_exact_and_that_of_the_direction_bounded() -> None:
     votes = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(2, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda v: spectral_routing(v, bias).presence, (votes,))
+    assert torch.autograd.gradcheck(lambda v: spectral_routing(v, bias).presence, (votes,))  # type: ignore[arg-type,return-value]
     equal = torch.eye(4, dtype=torch.float64)[None].requires_grad_()  # all singular values are the same
     found = spectral_routing(equal, bias[:1])
     (gradient,) = torch.autograd.grad(found.capsules.sum() + found.coefficients.square().sum(), equal)
@@ -101,7 +101,8 @@ def test_the_gradient_of_the_presence_is_exact_and_that_of_the_direction_bounded
 
 
 def test_eta_grows_in_the_course_of_the_training() -> None:
-    model = ARCapsNet(image_size=(12, 12), caps=2, dim=4, primary_dim=4, stem_channels=4, routing="spectral(eta=(2, 10))")
+    small = {"image_size": (12, 12), "caps": 2, "dim": 4, "primary_dim": 4, "stem_channels": 4}
+    model = ARCapsNet(**small, routing="spectral(eta=(2, 10))")
     routing = model.class_caps.routing
     assert routing.eta == 10
     set_progress(model, 0.25)

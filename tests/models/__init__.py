@@ -1,0 +1,1 @@
+"""Tests of the models, one file for each family."""
