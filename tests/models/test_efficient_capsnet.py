@@ -1,0 +1,47 @@
+"""Efficient-CapsNet: the published number of parameters, any image, its file."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from arcaps import EfficientCapsNet, load
+from arcaps.data import Batch
+
+
+def test_the_parameters_are_those_of_the_paper() -> None:
+    assert EfficientCapsNet().parameter_count() == 161_824
+
+
+@pytest.mark.parametrize(("size", "channels", "classes"), [((11, 11), 1, 2), ((20, 33), 3, 4)])
+def test_any_image(size: tuple[int, int], channels: int, classes: int) -> None:
+    model = EfficientCapsNet(image_size=size, channels=channels, classes=classes, widths=(4, 4, 4), decoder=True).eval()
+    output = model(torch.rand(2, channels, *size))
+    assert output.scores.shape == (2, classes)
+    assert ((output.scores >= 0) & (output.scores <= 1)).all()
+    assert output.reconstruction is not None
+    assert output.reconstruction.shape == (2, channels, *size)
+
+
+def test_it_learns_two_digits_and_has_a_file(tmp_path: Path) -> None:
+    model = EfficientCapsNet(widths=(8, 8, 8))
+    batch = Batch(torch.rand(8, 1, 28, 28), torch.arange(8), 8)
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    first = last = 0.0
+    for step in range(30):
+        optimiser.zero_grad()
+        loss = model.loss(batch)["margin"]
+        loss.backward()
+        optimiser.step()
+        first, last = (loss.item(), last) if step == 0 else (first, loss.item())
+    assert last < first / 5
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    torch.testing.assert_close(again(batch.images).scores, model.eval()(batch.images).scores, rtol=0, atol=0)
+
+
+def test_for_inference_answers_the_same() -> None:
+    model = EfficientCapsNet(widths=(8, 8, 8)).eval()
+    images = torch.rand(2, 1, 28, 28)
+    torch.testing.assert_close(model.for_inference()(images).scores, model(images).scores)
