@@ -89,6 +89,7 @@ class EMRouting(Routing, name="em"):
 
     needs = frozenset({"presence", "compete"})
     divides = "outputs"
+    gives_presence = True
 
     def __init__(
         self,

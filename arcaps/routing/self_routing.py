@@ -47,6 +47,7 @@ class SelfRouting(Routing, name="self"):
 
     needs = frozenset({"inputs", "presence", "compete"})
     divides = "outputs"
+    gives_presence = True
 
     def __init__(self, in_caps: int, out_caps: int, dim: int, *, in_dim: int) -> None:
         super().__init__(in_caps, out_caps, dim)

@@ -7,15 +7,9 @@ from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.errors import ArcapsError
-from arcaps.functional import lengths
+from arcaps.functional import unit
 from arcaps.routing.base import Routing
 from arcaps.schedule import Scheduled
-
-
-def unit(vectors: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
-    """Each vector with length 1; the zero vector stays zero, with gradient zero."""
-    length = lengths(vectors).unsqueeze(-1)
-    return vectors / length.clamp_min(torch.finfo(vectors.dtype).tiny ** 0.5)
 
 
 @torch.no_grad()
@@ -53,8 +47,8 @@ def spectral_routing(
     the principal direction, which sum to 1 over the inputs; and the gradient. The derivative of a singular vector is
     infinite where S_0 = S_1, so u is found without gradient, and one power step `u = unit(Y^T Y u)` carries it: the
     value is the same, the gradient is bounded. A ratio of singular values has no such problem, and its gradient is
-    exact. Votes that are all shorter than rounding have no direction: the capsule, the coefficients and the ratio are
-    then 0, with gradient 0.
+    exact. Votes that are all shorter than rounding have no direction: the capsule, the coefficients and the presence
+    are then 0, with gradient 0.
     """
     dtype = votes.dtype
     rows = votes if presence is None else votes * presence[..., None, :, None]
@@ -67,9 +61,9 @@ def spectral_routing(
     squares = einsum(rows, direction, "... inp dim, ... dim -> ... inp").square()
     first, total = squares.sum(-1), rows.square().sum((-2, -1))
     ratio = first / torch.where(total > 0, total, 1)
-    activation = (eta * (ratio - bias)).sigmoid()
+    sure = (eta * (ratio - bias)).sigmoid() * (total > 0)
     coefficients = squares / torch.where(first > 0, first, 1).unsqueeze(-1)
-    return Routed(direction.to(dtype), coefficients.to(dtype), activation.to(dtype))
+    return Routed(direction.to(dtype), coefficients.to(dtype), sure.to(dtype))
 
 
 class SpectralRouting(Routing, Scheduled, name="spectral"):

@@ -12,8 +12,12 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
 from arcaps.capsules import Routed
+from arcaps.compat import needs_plain_functions
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
+from arcaps.functional import mix_votes
+from arcaps.kernels import Squares
+from arcaps.kernels.squares import plain_squares
 from arcaps.routing.base import Routing
 
 
@@ -42,6 +46,13 @@ class VariationalRouted(NamedTuple):
     """The expected entropy of the Gaussian."""
 
 
+def squares_about(
+    votes: Float[Tensor, "*where out inp dim"], centre: Float[Tensor, "*where out dim"]
+) -> Float[Tensor, "*where out inp dim"]:
+    """The squared differences of the votes and a centre for each output."""
+    return plain_squares(votes, centre) if needs_plain_functions() else Squares.apply(votes, centre)
+
+
 def posterior_of(votes: Float[Tensor, "*where out inp dim"], weights: Float[Tensor, "*where out inp"]) -> Posterior:
     """Update the distribution of the parameters of each output, with priors alpha0 = kappa0 = 1, m0 = 0, Psi0 = I.
 
@@ -52,10 +63,10 @@ def posterior_of(votes: Float[Tensor, "*where out inp dim"], weights: Float[Tens
     """
     dim = votes.shape[-1]
     mass = weights.sum(-1)
-    total = einsum(weights, votes, "... inp, ... inp dim -> ... dim")
+    total = mix_votes(votes, weights)
     mean = total / torch.where(mass > 0, mass, 1).unsqueeze(-1)
     kappa = 1 + mass.unsqueeze(-1)
-    spread = einsum(weights, (votes - mean.unsqueeze(-2)).square(), "... inp, ... inp dim -> ... dim")
+    spread = mix_votes(squares_about(votes, mean), weights)
     scatter = 1 + spread + mass.unsqueeze(-1) / kappa * mean.square()
     degrees = (dim + 1 + mass).unsqueeze(-1) - torch.arange(dim, dtype=votes.dtype, device=votes.device)
     log_precision = torch.digamma(degrees / 2).sum(-1) + dim * log(2) - scatter.log().sum(-1)
@@ -73,8 +84,8 @@ def expected_log_likelihood(
     It is the expected logarithm of the density of each vote under each output, and of that output's part.
     """
     dim = votes.shape[-1]
-    difference = (votes - posterior.centre.unsqueeze(-2)).square()
-    distance = einsum(difference, posterior.scatter.reciprocal(), "... inp dim, ... dim -> ... inp")
+    squares = squares_about(votes, posterior.centre)
+    distance = einsum(squares, posterior.scatter.reciprocal(), "... inp dim, ... dim -> ... inp")
     of_output = posterior.log_share + (posterior.log_precision - dim * log(2 * pi) - dim / (1 + posterior.mass)) / 2
     return of_output.unsqueeze(-1) - (dim + 1 + posterior.mass).unsqueeze(-1) / 2 * distance
 
@@ -148,8 +159,8 @@ class VariationalRouting(Routing, name="variational"):
 
     Both norms are without parameters, over everything but the output capsules, as in the authors' code. The source has
     two parameters more, which add a constant to each output before the norm; the norm takes it away again, so they
-    cannot be learned, and are left out. Where all inputs are absent the capsule is 0. With `images_at_once` the norms
-    see only those images.
+    cannot be learned, and are left out. Where all inputs are absent the capsule and its presence are 0. With
+    `images_at_once` the norms see only those images.
     """
 
     needs = frozenset({"presence", "compete"})
@@ -179,5 +190,7 @@ class VariationalRouting(Routing, name="variational"):
         evidence = -found.posterior.log_share.exp() * found.entropy
         capsules = self.norm_of_capsules(centre.flatten(0, -3) if centre.ndim > 2 else centre.unsqueeze(0))
         capsules = capsules.reshape(centre.shape) * (mass > 0).unsqueeze(-1)
-        chance = self.norm_of_presence(evidence.reshape(-1, self.out_caps, 1)).reshape(mass.shape).sigmoid()
+        chance = self.norm_of_presence(evidence.reshape(-1, self.out_caps, 1)).reshape(mass.shape).sigmoid() * (
+            mass > 0
+        )
         return Routed(capsules.to(votes.dtype), found.coefficients.to(votes.dtype), chance.to(votes.dtype))

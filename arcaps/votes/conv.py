@@ -197,7 +197,7 @@ class WindowVotes(KernelVotes, name="window"):
         if presence is not None:
             return self.gather(presence.unsqueeze(-1)).squeeze(-1)
         inside = self.gather(torch.ones_like(capsules.poses[:1, ..., :1])).squeeze(-1)
-        return inside.expand(len(capsules.poses), -1, -1, -1)
+        return inside.expand(capsules.poses.shape[0], -1, -1, -1)
 
     def overlap(self, height: int, width: int) -> Overlap:
         children = height * width * self.in_caps

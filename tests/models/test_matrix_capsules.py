@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arcaps import ArcapsError, MatrixCapsules, create_model, load
+from arcaps import ArcapsError, ConvCaps, MatrixCapsules, create_model, load
 from arcaps.data import Batch
 
 
@@ -46,8 +46,10 @@ def test_an_input_divides_itself_among_all_windows_over_it() -> None:
     model = MatrixCapsules(stem_channels=8, primary_caps=3, caps=(4, 4)).double().eval()
     capsules = model.primary(model.stem(torch.rand(2, 1, 28, 28).double()))
     layer = model.conv_caps[0]
+    assert isinstance(layer, ConvCaps)
     coefficients = layer(capsules).coefficients
     overlap = layer.votes.overlap(*capsules.poses.shape[1:3])
+    assert overlap is not None
     totals = torch.zeros(2, overlap.children + 1).double()
     totals.scatter_add_(1, overlap.child.flatten().expand(2, -1), coefficients.sum(-2).flatten(1))
     seen = torch.zeros(overlap.children + 1).scatter_add_(0, overlap.child.flatten(), torch.ones(overlap.child.numel()))

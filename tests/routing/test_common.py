@@ -1,4 +1,4 @@
-"""What holds for every routing of the agreement family, EM, self-routing and Heinsen's."""
+"""What holds for every routing."""
 
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,12 @@ ROUTINGS = [
     "self",
     "heinsen",
     "heinsen(normalise=False)",
+    "spectral",
+    "spectral(eta=3.0)",
+    "variational",
+    "score",
+    "score(score='dot', query='learned')",
+    "score(score='general', over='outputs')",
 ]
 IN_DIM = 3
 
@@ -86,7 +92,7 @@ def test_values_and_gradients_are_finite(spec: str, dtype: torch.dtype, counts: 
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
-@every_routing
+@pytest.mark.parametrize("spec", [spec for spec in ROUTINGS if "spectral" not in spec])  # the direction has another
 def test_the_gradient_is_that_of_the_value(spec: str) -> None:
     routing = made(spec, 3, 2, 4, torch.float64)
     votes = torch.randn(2, 2, 3, 4, dtype=torch.float64, requires_grad=True)
@@ -99,7 +105,9 @@ def test_the_gradient_is_that_of_the_value(spec: str) -> None:
     assert torch.autograd.gradcheck(of, (votes, presence, inputs))
 
 
-@pytest.mark.parametrize("spec", [spec for spec in ROUTINGS if spec not in ("dynamic", "kl", "kl(keep=True)")])
+@pytest.mark.parametrize(
+    "spec", [spec for spec in ROUTINGS if spec not in ("dynamic", "kl", "kl(keep=True)", "variational")]
+)
 def test_every_parameter_is_used(spec: str) -> None:
     routing = made(spec, 5, 4, 6)
     found = route(routing, torch.randn(3, 4, 5, 6), None, torch.randn(3, 5, IN_DIM))
@@ -144,14 +152,25 @@ def test_a_model_with_it_is_saved_and_loaded(spec: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", [spec for spec in ROUTINGS if spec.split("(")[0] not in ("self_attention", "heinsen")])
-def test_each_input_divides_itself_among_the_outputs(spec: str) -> None:
+def test_the_coefficients_sum_to_one_over_what_it_divides(spec: str) -> None:
     routing = made(spec, 5, 4, 6, torch.float64)
-    assert routing.divides == "outputs"
+    over_outputs = routing.divides == "outputs"
     coefficients = route(
         routing, torch.randn(3, 4, 5, 6).double(), None, torch.randn(3, 5, IN_DIM).double()
     ).coefficients
     assert (coefficients >= 0).all()
-    torch.testing.assert_close(coefficients.sum(-2), torch.ones(3, 5).double())
+    torch.testing.assert_close(
+        coefficients.sum(-2 if over_outputs else -1), torch.ones(3, 5 if over_outputs else 4).double()
+    )
+
+
+@every_routing
+def test_it_gives_presence_if_it_says_so(spec: str) -> None:
+    routing = made(spec, 5, 4, 6)
+    found = route(routing, torch.randn(3, 4, 5, 6), None, torch.randn(3, 5, IN_DIM))
+    assert (found.presence is not None) == routing.gives_presence
+    if found.presence is not None:
+        assert ((found.presence >= 0) & (found.presence <= 1)).all()
 
 
 @every_routing
@@ -172,7 +191,7 @@ def test_the_poses_of_absent_inputs_are_ignored_too(spec: str) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("spec", ["em", "em(mass='paper', iterations=3)", "self"])
+@pytest.mark.parametrize("spec", ["em", "em(mass='paper', iterations=3)", "self", "spectral", "variational"])
 def test_without_inputs_there_is_no_output(spec: str) -> None:
     found = route(made(spec, 5, 4, 6), torch.randn(3, 4, 5, 6), torch.tensor([[0.0], [1e-3], [1.0]]).expand(3, 5))
     assert found.presence is not None
