@@ -303,8 +303,8 @@ class MatrixCapsulesConfig(ModelConfig):
     """Channels of the convolution before the capsules (A in the paper)."""
     primary_caps: int = within(1, MANY, 8)
     """Channels of the primary capsules (B)."""
-    caps: tuple[int, int] = within(1, MANY, (16, 16))
-    """Channels of the two conv caps layers (C and D)."""
+    caps: int = within(1, MANY, 16)
+    """Channels of both conv caps layers (C and D)."""
     dim: int = within(1, MANY, 16)
     """Dimension of every capsule, a square: 16 is a pose of 4x4."""
     routing: str = "em"
@@ -319,7 +319,7 @@ class MatrixCapsulesConfig(ModelConfig):
 class EfficientCapsNetConfig(ModelConfig):
     """Settings of efficient_capsnet; the defaults are the paper's network for MNIST."""
 
-    widths: tuple[int, int, int] = within(1, MANY, (32, 64, 64))
+    stem_widths: tuple[int, int, int] = within(1, MANY, (32, 64, 64))
     """Channels of the first three convolutions."""
     caps: int = within(1, MANY, 16)
     """Number of primary capsules."""

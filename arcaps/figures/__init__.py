@@ -8,6 +8,7 @@ import pkgutil
 
 from arcaps.figures.base import FIGURES, register_figures, save, save_both
 from arcaps.figures.benchmark import bench_chart
+from arcaps.figures.compare import comparison_chart
 from arcaps.figures.training import confusion_matrix, image_grid, learning_curves
 
 for module in pkgutil.iter_modules(__path__):
@@ -16,6 +17,7 @@ for module in pkgutil.iter_modules(__path__):
 __all__ = [
     "FIGURES",
     "bench_chart",
+    "comparison_chart",
     "confusion_matrix",
     "image_grid",
     "learning_curves",

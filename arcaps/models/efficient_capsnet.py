@@ -30,7 +30,7 @@ class EfficientCapsNet(CapsuleClassifier, name="efficient_capsnet"):
         c = EfficientCapsNetConfig(**options)
         super().__init__(c)
         self.require_size(11, "four convolutions without padding")
-        first, second, third = c.widths
+        first, second, third = c.stem_widths
         fourth = c.caps * c.primary_dim
         block: dict[str, Any] = {"padding": 0, "norm": True, "relu_first": True}
         self.stem = nn.Sequential(

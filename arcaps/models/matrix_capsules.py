@@ -46,18 +46,17 @@ class MatrixCapsules(CapsuleClassifier, name="matrix_capsules"):
             presence=True,
         )
         of_every_layer: dict[str, Any] = {"bias": False, "routing": c.routing, "activation": "identity"}
-        first, second = c.caps
         conv: dict[str, Any] = {**of_every_layer, "votes": "matrix", "competition": c.competition, "padding": "valid"}
         self.conv_caps = nn.ModuleList(
             [
-                ConvCaps(c.primary_caps, c.dim, first, c.dim, stride=2, **conv),
-                ConvCaps(first, c.dim, second, c.dim, stride=1, **conv),
+                ConvCaps(c.primary_caps, c.dim, c.caps, c.dim, stride=2, **conv),
+                ConvCaps(c.caps, c.dim, c.caps, c.dim, stride=1, **conv),
             ]
         )
         height, width = (((side - 5) // 2 + 1 - 3) // 2 + 1 - 2 for side in self.image_size)
         votes = "matrix(shared=True, coordinates=True)"
         self.class_caps = ClassCaps(
-            second, c.dim, c.classes, c.dim, in_size=(height, width), votes=votes, **of_every_layer
+            c.caps, c.dim, c.classes, c.dim, in_size=(height, width), votes=votes, **of_every_layer
         )
         self.score = Score.build("presence", c.classes, c.dim, self.class_caps.activation.max_length)
         self.loss_function = Loss.build(c.loss)

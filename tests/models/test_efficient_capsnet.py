@@ -15,7 +15,9 @@ def test_the_parameters_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize(("size", "channels", "classes"), [((11, 11), 1, 2), ((20, 33), 3, 4)])
 def test_any_image(size: tuple[int, int], channels: int, classes: int) -> None:
-    model = EfficientCapsNet(image_size=size, channels=channels, classes=classes, widths=(4, 4, 4), decoder=True).eval()
+    model = EfficientCapsNet(
+        image_size=size, channels=channels, classes=classes, stem_widths=(4, 4, 4), decoder=True
+    ).eval()
     output = model(torch.rand(2, channels, *size))
     assert output.scores.shape == (2, classes)
     assert ((output.scores >= 0) & (output.scores <= 1)).all()
@@ -24,7 +26,7 @@ def test_any_image(size: tuple[int, int], channels: int, classes: int) -> None:
 
 
 def test_it_learns_two_digits_and_has_a_file(tmp_path: Path) -> None:
-    model = EfficientCapsNet(widths=(8, 8, 8))
+    model = EfficientCapsNet(stem_widths=(8, 8, 8))
     batch = Batch(torch.rand(8, 1, 28, 28), torch.arange(8), 8)
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
     first = last = 0.0
@@ -42,6 +44,6 @@ def test_it_learns_two_digits_and_has_a_file(tmp_path: Path) -> None:
 
 
 def test_for_inference_answers_the_same() -> None:
-    model = EfficientCapsNet(widths=(8, 8, 8)).eval()
+    model = EfficientCapsNet(stem_widths=(8, 8, 8)).eval()
     images = torch.rand(2, 1, 28, 28)
     torch.testing.assert_close(model.for_inference()(images).scores, model(images).scores)

@@ -18,7 +18,7 @@ def test_the_parameters_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize(("size", "channels", "classes"), [((17, 17), 1, 2), ((28, 28), 1, 10), ((20, 33), 3, 4)])
 def test_any_image(size: tuple[int, int], channels: int, classes: int) -> None:
-    model = MatrixCapsules(image_size=size, channels=channels, classes=classes, stem_channels=8, caps=(4, 5)).eval()
+    model = MatrixCapsules(image_size=size, channels=channels, classes=classes, stem_channels=8, caps=4).eval()
     output = model(torch.rand(2, channels, *size))
     assert output.scores.shape == (2, classes)
     assert ((output.scores > 0) & (output.scores < 1)).all()
@@ -29,7 +29,7 @@ def test_any_image(size: tuple[int, int], channels: int, classes: int) -> None:
 
 @pytest.mark.parametrize("routing", ["em", "em(iterations=3)", "variational"])
 def test_it_has_finite_gradients_and_a_file(routing: str, tmp_path: Path) -> None:
-    model = MatrixCapsules(stem_channels=8, primary_caps=3, caps=(4, 4), routing=routing)
+    model = MatrixCapsules(stem_channels=8, primary_caps=3, caps=4, routing=routing)
     batch = Batch(torch.rand(3, 1, 28, 28), torch.tensor([0, 1, 2]), 3)
     for progress in (0.0, 1.0):
         losses = model.loss(batch, progress)
@@ -43,7 +43,7 @@ def test_it_has_finite_gradients_and_a_file(routing: str, tmp_path: Path) -> Non
 
 
 def test_an_input_divides_itself_among_all_windows_over_it() -> None:
-    model = MatrixCapsules(stem_channels=8, primary_caps=3, caps=(4, 4)).double().eval()
+    model = MatrixCapsules(stem_channels=8, primary_caps=3, caps=4).double().eval()
     capsules = model.primary(model.stem(torch.rand(2, 1, 28, 28).double()))
     layer = model.conv_caps[0]
     assert isinstance(layer, ConvCaps)
@@ -58,7 +58,7 @@ def test_an_input_divides_itself_among_all_windows_over_it() -> None:
 
 
 def test_it_can_be_exported_with_any_batch() -> None:
-    model = MatrixCapsules(stem_channels=8, primary_caps=2, caps=(3, 3)).eval()
+    model = MatrixCapsules(stem_channels=8, primary_caps=2, caps=3).eval()
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(model, (torch.rand(3, 1, 28, 28),), dynamic_shapes=({0: batch},))
     images = torch.rand(5, 1, 28, 28)

@@ -1,0 +1,60 @@
+"""`arcaps compare`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from arcaps.cli.options import ArchitectureOptions, AugmentationFlags, Flag, RecipeFlags
+
+
+def compare(
+    recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")],
+    *,
+    rows: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW ...")] = (),
+    seeds: int = 3,
+    settings: tyro.conf.OmitArgPrefixes[RecipeFlags],
+    augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
+    architecture: tyro.conf.OmitArgPrefixes[ArchitectureOptions],
+    folder: str = "",
+    page: Flag = False,
+    max_minutes: float = 0.0,
+    data_dir: str = "",
+) -> None:
+    """Train one recipe with many routings, at the same seeds; write a table and a figure of accuracy and cost.
+
+    What is finished is passed over, so the same command goes on after a stop, and rows and seeds can be added.
+
+    Args:
+        recipe: A recipe: 'arcaps recipes' lists them.
+        rows: Routings, or models, with options: uniform "dynamic(iterations=1)" dense_head. By default all routings
+            and the controls. The row attention is always there.
+        seeds: Trainings of each row.
+        settings: The same for all rows.
+        augmentation: The same for all rows.
+        architecture: The same for all rows that have it.
+        folder: The folder of the runs and records; by default runs/compare-RECIPE.
+        page: Make the table and the figure from the records; train nothing.
+        max_minutes: Stop after this time; everything is saved.
+        data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
+    """
+    from arcaps.reports.compare import write_comparison
+    from arcaps.routing import list_routings
+    from arcaps.training import Stopped
+    from arcaps.training.compare import CONTROLS
+    from arcaps.training.compare import compare as start
+
+    place = Path(folder or f"runs/compare-{recipe}")
+    common: dict[str, Any] = {**settings, **augmentation, **architecture}
+    code = 0
+    if not page:
+        chosen = rows or (*[name for name in list_routings() if name not in CONTROLS], *CONTROLS)
+        try:
+            session = {"data_dir": data_dir or None}
+            start(recipe, chosen, folder=place, seeds=seeds, max_minutes=max_minutes or None, session=session, **common)
+        except Stopped as stop:
+            print(f"{stop}; everything is saved: the same command goes on")
+            code = stop.code
+    print(f"written: {write_comparison(place)}")
+    sys.exit(code)

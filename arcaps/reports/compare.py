@@ -1,0 +1,134 @@
+"""The table and the figure of a comparison, from its records alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from arcaps import figures
+from arcaps.errors import ArcapsError
+from arcaps.reports.results import read_records
+from arcaps.statistics import mean_interval
+from arcaps.storage import read_json, write_whole
+from arcaps.training.compare import BASELINE, CONTROLS
+
+Record = dict[str, Any]
+
+
+def write_comparison(folder: Path) -> Path:
+    """Write `comparison.md` and `comparison.png` from the records in a folder; return the path of the first."""
+    records = read_comparison(folder)
+    costs = read_json(folder / "costs.json") if (folder / "costs.json").exists() else {}
+    machine, settings = costs.get("machine"), read_json(folder / "comparison.json")
+    about = describe(settings, records, machine)
+    points = [point(name, rows, costs[name]) for name, rows in records.items() if name in costs and tests(rows)]
+    lines = [f"# Comparison of routings: {settings['recipe']}", "", comparison_table(records, costs), "", about, ""]
+    if points:
+        figures.save(figures.comparison_chart(points, about), folder / "comparison.png")
+        lines += ["![Test accuracy against the time of a training step](comparison.png)", ""]
+    path = folder / "comparison.md"
+    write_whole(path, "\n".join(lines).encode())
+    return path
+
+
+def read_comparison(folder: Path) -> dict[str, list[Record]]:
+    """The records of a comparison by row, the baseline first, each row's in the order of the seeds."""
+    if not (folder / "comparison.json").exists():
+        raise ArcapsError(f"{folder} holds no comparison: make one with arcaps compare RECIPE --folder {folder}")
+    found = read_records(folder / "records")
+    for rows in found.values():
+        rows.sort(key=seed_of)
+    return dict(sorted(found.items(), key=lambda item: item[0] != BASELINE))
+
+
+def seed_of(record: Record) -> int:
+    """The seed of a run."""
+    return int(record["recipe"]["seed"])
+
+
+def tests(rows: Sequence[Record]) -> dict[int, float]:
+    """The test accuracy of each finished run, by its seed."""
+    return {seed_of(one): one["result"]["test"]["accuracy"] for one in rows if one["result"] is not None}
+
+
+def validations(rows: Sequence[Record]) -> list[float]:
+    """The best validation accuracy of each run."""
+    return [1 - min(one["curves"]["validation_error"]) for one in rows]
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation; 0 for one value."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation, in per cent."""
+    if not values:
+        return ""
+    return f"{mean(values):.2%}" + (f" ± {stdev(values):.2%}" if len(values) > 1 else "")
+
+
+def difference(one: dict[int, float], baseline: dict[int, float]) -> str:
+    """The mean difference over the seeds that both have, in percentage points, with its 95 % interval."""
+    pairs = [100 * (one[seed] - baseline[seed]) for seed in sorted(one.keys() & baseline.keys())]
+    if not pairs:
+        return ""
+    interval = mean_interval(pairs)
+    return f"{mean(pairs):+.2f}" + ("" if interval is None else f" ({interval[0]:+.2f} to {interval[1]:+.2f})")
+
+
+def comparison_table(records: dict[str, list[Record]], costs: dict[str, Any]) -> str:
+    """Build the Markdown table: accuracy, the paired difference to the baseline, and what it costs."""
+    baseline = tests(records.get(BASELINE, []))
+    lines = [
+        f"| row | seeds | validation | test | points above {BASELINE} (95 % interval) | parameters | of the routing "
+        "| million multiply-adds | ms per step | ms per image | peak MB |",
+        "|---|" + "---:|" * 10,
+    ]
+    for name, rows in records.items():
+        test, cost = tests(rows), costs.get(name)
+        cells = [
+            f"`{rows[0]['title']}`",
+            str(len(test)),
+            spread(validations(rows)),
+            spread(list(test.values())) or "not finished",
+            "" if name == BASELINE else difference(test, baseline),
+            f"{rows[0]['parameters']:,}",
+        ]
+        if cost is not None:
+            cells += [
+                f"{cost['routing_parameters']:,}",
+                f"{cost['multiply_adds'] / 1e6:,.1f}",
+                f"{cost['step_ms']:,.0f}",
+                f"{cost['image_ms']:,.2f}",
+                f"{cost['peak_mb']:,.0f}",
+            ]
+        lines.append(f"| {' | '.join([*cells, *[''] * (11 - len(cells))])} |")
+    return "\n".join(lines)
+
+
+def point(name: str, rows: Sequence[Record], cost: dict[str, Any]) -> dict[str, Any]:
+    """A row as the figure shows it."""
+    values = list(tests(rows).values())
+    return {
+        "title": rows[0]["title"],
+        "step_ms": cost["step_ms"],
+        "accuracy": mean(values),
+        "deviation": deviation(values),
+        "control": name in CONTROLS,
+    }
+
+
+def describe(settings: dict[str, Any], records: dict[str, list[Record]], machine: dict[str, Any] | None) -> str:
+    """What was held equal, and where it was measured."""
+    common = ", ".join(f"{key} {value}" for key, value in settings["common"].items())
+    seeds = sorted({seed for rows in records.values() for seed in tests(rows)})
+    text = f"Recipe {settings['recipe']}{f' with {common}' if common else ''}; seeds {', '.join(map(str, seeds))}."
+    text += " ± is one standard deviation over the seeds; differences are paired by seed, with Student's interval."
+    text += (
+        " Multiply-adds are those of matrix products in one forward pass; elementwise work shows in the times alone."
+    )
+    text += " Peak MB are the tensors alive in a training step."
+    if machine is not None:
+        text += f" Times: {machine['processor']}, {machine['threads']} threads, medians of interleaved steps."
+    return text

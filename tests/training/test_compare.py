@@ -1,0 +1,90 @@
+"""Comparisons: what differs between rows, what is written, and the table and figure made from it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from arcaps.errors import ArcapsError
+from arcaps.reports.compare import comparison_table, difference, read_comparison, write_comparison
+from arcaps.statistics import mean_interval
+from arcaps.training import Stopped
+from arcaps.training.compare import compare, overrides_of, rows_of
+
+TINY: dict[str, Any] = {"limit": 200, "epochs": 1, "dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
+
+
+def test_a_row_is_a_routing_or_a_model() -> None:
+    assert overrides_of("em(iterations=3)", "digits", {"epochs": 2}) == {"epochs": 2, "routing": "em(iterations=3)"}
+    own = overrides_of("ar_capsnet(routing='em', votes='window')", "digits", {})
+    assert own == {"routing": "em", "votes": "window"}
+    with pytest.raises(ArcapsError, match="unknown routing or model 'dinamic': did you mean 'dynamic'"):
+        overrides_of("dinamic", "digits", {})
+    with pytest.raises(ArcapsError, match="has no option 'steps'"):
+        overrides_of("dynamic(steps=3)", "digits", {})
+
+
+def test_another_model_keeps_what_it_knows_of_the_recipe() -> None:
+    found = overrides_of("dense_head", "digits", {"epochs": 2, "caps": 4, "residual": False})
+    assert found == {
+        "epochs": 2,
+        "caps": 4,
+        "model": "dense_head",
+        "dim": 16,
+        "stem_channels": 32,
+        "batch_norm_momentum": 0.1,
+    }
+    assert "stem_channels" not in overrides_of("strong_conv_net", "digits", {"caps": 4})
+
+
+def test_the_baseline_is_always_there_and_each_row_once() -> None:
+    rows = rows_of(["uniform", "attention", "dynamic(iterations=1)"], "digits", 2, {})
+    assert [row.name for row in rows] == ["attention", "uniform", "dynamic-iterations-1"]
+    assert rows[2].job(1).name == "dynamic-iterations-1-seed1"
+    with pytest.raises(ArcapsError, match="seeds is 0"):
+        rows_of([], "digits", 0, {})
+
+
+def test_the_interval_of_a_mean() -> None:
+    low, high = mean_interval([1.0, 2.0, 3.0])  # type: ignore[misc]
+    assert (low, high) == (pytest.approx(2 - 4.302653 / 3**0.5), pytest.approx(2 + 4.302653 / 3**0.5))
+    assert mean_interval([1.0]) is None
+    wide = mean_interval([0.0, 1.0] * 20)
+    assert wide is not None
+    assert wide[1] - 0.5 == pytest.approx(2.022691 * 0.506370 / 40**0.5, rel=1e-3)
+
+
+def test_differences_are_paired_by_seed() -> None:
+    baseline, one = {0: 0.90, 1: 0.80, 2: 0.70}, {0: 0.92, 1: 0.82, 5: 0.10}
+    assert difference(one, baseline) == "+2.00 (+2.00 to +2.00)"
+    assert difference({0: 0.91}, baseline) == "+1.00"
+    assert difference({5: 0.91}, baseline) == ""
+
+
+@pytest.mark.slow
+def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"folder": tmp_path, "seeds": 2, "session": {"silent": True}, **TINY}
+    with pytest.raises(Stopped):
+        compare("digits", ["uniform", "dense_head"], max_minutes=1e-6, **options)
+    assert write_comparison(tmp_path).exists()  # of what there is
+    compare("digits", ["uniform", "dense_head"], **options)
+    page = write_comparison(tmp_path).read_text()
+    lines = [line for line in page.splitlines() if line.startswith("| `")]
+    assert [line.split("`")[1] for line in lines] == ["attention", "dense_head", "uniform"]
+    assert all(line.count("|") == 12 and "| 2 |" in line for line in lines)
+    assert (tmp_path / "comparison.png").stat().st_size > 1000
+    assert (tmp_path / "uniform-seed1" / "result.json").exists()
+    records = read_comparison(tmp_path)
+    costs = json.loads((tmp_path / "costs.json").read_text())
+    assert comparison_table(records, costs) in page
+    assert costs["uniform"]["routing_parameters"] == 0
+    assert costs["attention"]["routing_parameters"] == 2 * 2 * 2 * 4 + 10 * 2 * 2 * 4
+    assert all(costs[name][key] > 0 for name in records for key in ("step_ms", "image_ms", "peak_mb", "multiply_adds"))
+    with pytest.raises(ArcapsError, match="holds a comparison with other settings"):
+        compare("digits", [], **{**options, "epochs": 2})
+
+
+def test_a_folder_without_a_comparison_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArcapsError, match="holds no comparison"):
+        write_comparison(tmp_path)
