@@ -136,7 +136,8 @@ class Recipe(Settings):
     skip_broken: bool = False
     """Leave out files of your own that cannot be read."""
     model: str = "ar_capsnet"
-    """The model: ar_capsnet, capsule_net, conv_net, strong_conv_net, or one of your own."""
+    """The model: ar_capsnet, capsule_net, matrix_capsules, efficient_capsnet, conv_net, strong_conv_net, dense_head, or
+    one of your own."""
     options: Options = field(default_factory=Options)
     """The model's own settings, where they are not its defaults."""
     epochs: int = within(1, 1_000_000, 20)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from arcaps.cli.options import ArchitectureOptions, AugmentationFlags, Flag, RecipeFlags
+from arcaps.cli.options import ArchitectureFlags, AugmentationFlags, Flag, RecipeFlags
 
 
 def compare(
@@ -16,7 +16,7 @@ def compare(
     seeds: int = 3,
     settings: tyro.conf.OmitArgPrefixes[RecipeFlags],
     augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
-    architecture: tyro.conf.OmitArgPrefixes[ArchitectureOptions],
+    architecture: tyro.conf.OmitArgPrefixes[ArchitectureFlags],
     folder: str = "",
     page: Flag = False,
     max_minutes: float = 0.0,

@@ -11,6 +11,8 @@ from arcaps.settings import (
     Augmentation,
     CapsuleNetConfig,
     ConvNetConfig,
+    EfficientCapsNetConfig,
+    MatrixCapsulesConfig,
     Recipe,
     Settings,
     StrongConvNetConfig,
@@ -50,7 +52,14 @@ def flag_help(kind: Any, text: str) -> Any:
 
 
 FROM_THE_DATA = ("image_size", "channels", "classes")
-MODELS = (ARCapsNetConfig, CapsuleNetConfig, ConvNetConfig, StrongConvNetConfig)
+MODELS = (
+    ARCapsNetConfig,
+    CapsuleNetConfig,
+    ConvNetConfig,
+    StrongConvNetConfig,
+    MatrixCapsulesConfig,
+    EfficientCapsNetConfig,
+)
 
 if TYPE_CHECKING:
     RecipeFlags = dict[str, Any]

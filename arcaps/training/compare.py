@@ -5,6 +5,7 @@ for each run, and `costs.json` with what each row costs. Seeds are the same for 
 """
 
 import json
+import logging
 import re
 import statistics
 import time
@@ -21,10 +22,12 @@ from arcaps.models import Model, create_model
 from arcaps.registry import option_names, parse_spec, unknown
 from arcaps.routing import Routing
 from arcaps.storage import read_json
-from arcaps.training.jobs import run_jobs
+from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.recipes import find_recipe
 from arcaps.training.reproduce import Row, queue, record, write_record
 from arcaps.training.run import Run, surroundings
+
+logger = logging.getLogger("arcaps")
 
 BASELINE = "attention"
 CONTROLS = ("uniform", "random", "dense_head", "strong_conv_net")
@@ -84,13 +87,18 @@ def compare(
     remember(folder, {"recipe": recipe, "common": common})
     cells = list(queue(rows))
     try:
-        run_jobs([job for _, job in cells], folder, max_minutes=max_minutes, **(session or {}))
+        run_jobs([job for _, job in cells], folder, max_minutes=max_minutes, failed=log_failure, **(session or {}))
     finally:
         for row, job in cells:
             run = job.run(folder)
             if run.metrics:
                 write_record(folder / "records" / f"{job.name}.json", {**record(row, run), "title": row.title})
     measure(rows, folder)
+
+
+def log_failure(job: Job, error: ArcapsError) -> None:
+    """Say which training failed, so that the others go on."""
+    logger.error("%s failed: %s", job.name, error)
 
 
 def remember(folder: Path, settings: dict[str, Any]) -> None:
