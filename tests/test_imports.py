@@ -21,7 +21,7 @@ FLOORS = [
     {"competition"},
     {"votes", "dropout"},
     {"capsules", "kernels", "init", "weights"},
-    {"functional", "settings", "preprocessing", "storage", "statistics", "schedule", "schedule"},
+    {"functional", "settings", "preprocessing", "storage", "statistics", "schedule"},
     {"compat", "image_files", "memory", "progress", "registry"},
     {"errors"},
 ]
