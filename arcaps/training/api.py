@@ -48,8 +48,8 @@ def train(
     model. `data` may also be a `Dataset`, a `Data`, or a torch data set or DataLoader. `start_from` is a run or model
     file whose weights are the start (fine-tuning); layers of another shape, such as those of other classes, are not
     copied. With `resume` a finished run is left as it is, unless a larger `epochs` extends it. `micro_batch` cuts each
-    batch into smaller ones, for less memory; `max_minutes` stops in good order. `on_step` and `on_epoch` are called
-    after each step and epoch; `silent` shows no progress bar. Under `torchrun` all processes train together. A run that
+    batch into smaller ones, for less memory; `max_minutes` stops and saves. `on_step` and `on_epoch` are called after
+    each step and epoch; `silent` shows no progress bar. Under `torchrun` all processes train together. A run that
     was stopped raises `Stopped`.
     """
     check_session(micro_batch, max_minutes, save_minutes)
@@ -184,7 +184,7 @@ def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Pr
         if (run.path / "config.json").exists():
             held = run.config["recipe"]["name"]
             raise ArcapsError(
-                f"{run.path} holds a run of {held} already: go on with --resume {run.path}, or give another --run"
+                f"{run.path} holds a run of {held} already: resume it with --resume {run.path}, or give another --run"
             )
         path = str(run.path)
     return Run(Path(processes.broadcast(path)))

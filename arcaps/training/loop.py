@@ -1,8 +1,8 @@
-"""The training loop, to be read in one sitting.
+"""The training loop.
 
 An epoch is: every training image once, then the validation images, then a line in `metrics.jsonl`; the model with the
 lowest validation error is kept. After the last epoch the kept model is evaluated on the test images, once. A checkpoint
-is written every few minutes and after each epoch, so that a run that was stopped goes on as if nothing had happened.
+is written every few minutes and after each epoch, so that a run that was stopped resumes as if nothing had happened.
 
 The loop knows no task: the model has its loss and makes its evaluation, whose `error` chooses the best epoch.
 """
@@ -45,7 +45,7 @@ OPTIMISERS = {
 
 
 class Stopped(Exception):  # noqa: N818 (it is no error)
-    """The run was asked to stop, has saved its state, and can be resumed."""
+    """The run was asked to stop, has written a checkpoint, and can be resumed."""
 
     def __init__(self, reason: str, run: Run, code: int) -> None:
         super().__init__(reason)
@@ -144,7 +144,7 @@ class Trainer:
         return self.recipe.patience is not None and waited >= self.recipe.patience
 
     def train_epoch(self) -> None:
-        """The rest of the pass over the training images that is under way."""
+        """Train on the rest of the current pass over the training images."""
         self.model.train()
         for batch in self.loader:
             began = time.monotonic()
@@ -209,7 +209,7 @@ class Trainer:
         return dict(zip(self.sums, self.processes.sum(sums).tolist(), strict=True))
 
     def check_finite(self, rate: float) -> None:
-        """Stop before a loss that is not a number spoils the weights."""
+        """Stop before a loss that is not finite changes the weights."""
         if not all(map(math.isfinite, self.sums.values())):
             states = self.run.states()
             last = f"the last checkpoint is {states[0]}" if states else "no checkpoint was written yet"
@@ -268,7 +268,7 @@ class Trainer:
         return float(found.error)
 
     def save(self) -> None:
-        """Write down everything that is needed to go on exactly from here."""
+        """Write a checkpoint: everything that is needed to resume exactly from here."""
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         if self.averaged is not None:
             tensors |= {f"averaged.{name}": value for name, value in self.averaged.state_dict().items()}
@@ -293,13 +293,13 @@ class Trainer:
         self.saved = time.monotonic()
 
     def restore(self) -> None:
-        """Go back to the newest whole state, if there is one."""
+        """Load the newest checkpoint that is whole, if there is one."""
         if self.processes.first:
             for half_written in self.run.path.glob(".*.tmp"):  # by a process that was killed
                 half_written.unlink()
         found = self.run.read_state()
         metrics = self.run.path / "metrics.jsonl"
-        if self.processes.first and metrics.exists():  # what was written after the state comes again
+        if self.processes.first and metrics.exists():  # what was written after the checkpoint comes again
             os.truncate(metrics, 0 if found is None else found[1]["metrics_bytes"])
         if found is None:
             return

@@ -6,7 +6,7 @@ metrics.jsonl       a line per epoch
 model.safetensors   the model of the epoch with the lowest validation error
 state-*.safetensors checkpoints, to resume from: the last two
 result.json         the test, when the run is finished
-report.md, figures/ for people
+report.md, figures/ the report
 analysis/           what `arcaps analyze` found
 .lock               held by the process that trains
 """
@@ -48,7 +48,7 @@ class RunHeldError(ArcapsError):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run: the test of the model that was kept."""
+    """The result of a run: the test of the model that was kept."""
 
     epoch: int
     """The epoch of the model that was kept."""
@@ -142,7 +142,7 @@ class Run:
         if (self.path / "config.json").exists():
             held = self.config["recipe"]["name"]
             raise ArcapsError(
-                f"{self.path} holds a run of {held} already: go on with --resume {self.path}, or give another --run"
+                f"{self.path} holds a run of {held} already: resume it with --resume {self.path}, or give another --run"
             )
         command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         if data is not None:

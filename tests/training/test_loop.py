@@ -1,4 +1,4 @@
-"""A run: what it writes, and that it goes on exactly where it was stopped."""
+"""A run: what it writes, and that it resumes exactly where it was stopped."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
-    """The last state's weights."""
+    """The weights of the last checkpoint."""
     return {name: value for name, value in load_file(run.states()[0]).items() if name.startswith("model.")}
 
 
@@ -197,7 +197,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
         time.sleep(0.4 * float(torch.rand((), generator=generator)))
         process.kill()
         process.wait()
-        assert run.states(), f"kill {kill} came before the first state"
+        assert run.states(), f"kill {kill} came before the first checkpoint"
     subprocess.run([sys.executable, "-c", KILLED, str(run.path), "resume"], check=True)
     assert_same_run(run, whole)
 
@@ -254,7 +254,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(tmp_path: Path) -> None:
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
     run = arcaps.train("digits", run=tmp_path / "run", **{**TINY, "epochs": 1})
-    with pytest.raises(ArcapsError, match=r"holds a run of digits already: go on with --resume"):
+    with pytest.raises(ArcapsError, match=r"holds a run of digits already: resume it with --resume"):
         arcaps.train("digits", run=run.path, **TINY)
     with pytest.raises(ArcapsError, match="give --resume alone"):
         arcaps.train("digits", resume=run.path)
@@ -286,7 +286,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_run_without_any_state_starts_again_from_nothing(tmp_path: Path) -> None:
-    """Killed after its first metrics, before its first state."""
+    """Killed after its first metrics, before its first checkpoint."""
     options = {**TINY, "epochs": 1}
     whole = arcaps.train("digits", run=tmp_path / "whole", **options)
     run = arcaps.train("digits", run=tmp_path / "run", **options)
