@@ -190,13 +190,14 @@ class ConvCaps(nn.Module):
             patches = self.votes.patches(capsules.poses)
             return Routed(*self.routing.route(patches, self.votes.kernels, self.votes.bias))
         poses = self.votes.seen(capsules)
-        votes = self.votes(poses)
+        patches = self.votes.patches(poses)
+        votes = self.votes.of_patches(patches)
         if presence is not None and "presence" not in self.routing.needs:
             votes = votes * presence[..., None, :, None]
         overlap = self.votes.overlap(*poses.shape[1:3]) if self.competition.needs_overlap else None
         make: dict[str, Callable[[], Any]] = {
             "presence": lambda: presence,
-            "inputs": lambda: self.votes.patches(poses),
+            "inputs": lambda: patches,
             "compete": lambda: partial(self.competition, overlap=overlap),
         }
         return Routed(*self.routing(votes, **{name: make[name]() for name in sorted(self.routing.needs)}))

@@ -23,7 +23,7 @@ class Overlap(NamedTuple):
 class Votes(nn.Module, Named, ABC, kind="votes"):
     """Every input capsule predicts every output capsule.
 
-    A subclass defines `inputs`, `patch_dim`, `patches`, `forward` and `presence`; with `overlap` it serves every
+    A subclass defines `inputs`, `patch_dim`, `patches`, `of_patches` and `presence`; with `overlap` it serves every
     competition. Its constructor takes the arguments below by position or keyword, then its options by keyword only.
 
     The output has the size `ceil(size / stride)` with `padding="same"` (an odd kernel), and that of a valid
@@ -73,10 +73,16 @@ class Votes(nn.Module, Named, ABC, kind="votes"):
         """What each vote is made from; a routing that needs `inputs` gets it."""
 
     @abstractmethod
+    def of_patches(
+        self, patches: Float[Tensor, "batch new_height new_width inp patch"]
+    ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+        """The votes of what `patches` found."""
+
     def forward(
         self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
     ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
         """The votes of the poses."""
+        return self.of_patches(self.patches(capsules))
 
     @abstractmethod
     def presence(self, capsules: Capsules) -> Float[Tensor, "batch new_height new_width inp"] | None:

@@ -43,10 +43,10 @@ class KernelVotes(Votes):
         """The weights, with what a kernel sees as one axis."""
         return self.weight.flatten(1, 3)
 
-    def forward(
-        self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
+    def of_patches(
+        self, patches: Float[Tensor, "batch new_height new_width inp patch"]
     ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
-        return votes_of_patches(self.patches(capsules), self.kernels, self.bias)
+        return votes_of_patches(patches, self.kernels, self.bias)
 
 
 class ConvVotes(KernelVotes, name="conv"):
@@ -143,10 +143,10 @@ class WindowVotes(KernelVotes, name="window"):
         """The elements of a vote to which row and column are added."""
         return 0, 1
 
-    def forward(
-        self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
+    def of_patches(
+        self, patches: Float[Tensor, "batch new_height new_width inp patch"]
     ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
-        patches = rearrange(self.patches(capsules), "b h w (place m) d -> b h w place m d", place=self.places)
+        patches = rearrange(patches, "b h w (place m) d -> b h w place m d", place=self.places)
         votes = rearrange(self.vote(patches), "b h w place n m e -> b h w n (place m) e")
         return self.with_coordinates(votes) if self.coordinates else votes
 

@@ -2,10 +2,11 @@
 
 from functools import partial
 
+import pytest
 import torch
 from torch import Tensor
 
-from arcaps import Routing
+from arcaps import ConvCaps, Routing
 from arcaps.routing import self_routing
 from tests.routing import reference
 
@@ -52,3 +53,16 @@ def test_at_the_start_it_is_the_weighted_mean() -> None:
     found = routing(votes, inputs=votes_of(2, 4, 6), presence=presence)
     same(found.capsules, (votes * presence[:, None, :, None]).sum(2) / presence.sum(-1)[:, None, None])
     same(found.presence, torch.full((2, 3), 1 / 3, dtype=torch.float64))
+
+
+def test_what_votes_are_made_from_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = ConvCaps(2, 4, 3, 5, routing="self")
+    gather, calls = layer.votes.patches, []
+
+    def counted(poses: Tensor) -> Tensor:
+        calls.append(poses)
+        return gather(poses)
+
+    monkeypatch.setattr(layer.votes, "patches", counted)
+    layer(torch.randn(2, 6, 6, 2, 4))
+    assert len(calls) == 1
