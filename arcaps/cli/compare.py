@@ -24,7 +24,7 @@ def compare(
 ) -> None:
     """Train one recipe with many routings, at the same seeds; write a table and a figure of accuracy and cost.
 
-    What is finished is passed over, so the same command goes on after a stop, and rows and seeds can be added.
+    What is finished is passed over, so the same command resumes after a stop, and rows and seeds can be added.
 
     Args:
         recipe: A recipe: 'arcaps recipes' lists them.
@@ -54,7 +54,7 @@ def compare(
             session = {"data_dir": data_dir or None}
             start(recipe, chosen, folder=place, seeds=seeds, max_minutes=max_minutes or None, session=session, **common)
         except Stopped as stop:
-            print(f"{stop}; everything is saved: the same command goes on")
+            print(f"{stop}; everything is saved: run the same command again to resume")
             code = stop.code
     print(f"written: {write_comparison(place)}")
     sys.exit(code)

@@ -80,7 +80,7 @@ def compare(
 ) -> None:
     """Train every row at every seed as far as it is not done, then write the records and measure what each row costs.
 
-    `common` are settings of the recipe or of its model, for all rows; `session` goes to `train`. The same call goes on
+    `common` are settings of the recipe or of its model, for all rows; `session` goes to `train`. The same call resumes
     after a stop; more rows and more seeds can be added, other settings need another folder.
     """
     rows = rows_of(specs, recipe, seeds, common)
