@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
-from arcaps import Routing, list_routings
+from arcaps import Activation, Routing, list_routings
 from arcaps.analysis import Experiment
 from arcaps.cli import main
+from arcaps.competition import Competition
 from arcaps.figures import FIGURES
+from arcaps.losses import Loss
 from arcaps.registry import option_names
+from arcaps.scores import Score
+from arcaps.votes import Votes
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -77,18 +81,24 @@ def test_the_readme_shows_what_info_prints(monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:
-    tree = README.split("```")[3]
-    folders: list[str] = []
-    named = set()
-    for line in tree.strip().splitlines():
-        path = line.split()[0]
-        depth = (len(line) - len(line.lstrip())) // 2
-        folders = folders[:depth]
-        named.add(Path(*folders, path))
-        if path.endswith("/"):
-            folders.append(path)
-    for place in named:
-        assert (ROOT / place).exists(), place
+    tree = README[README.index("## The tree") :].split("```")[1]
+    named = {word for line in tree.splitlines() for word in line.split() if word.endswith(("/", ".py"))}
+    packages = {f"{path.parent.name}/" for path in (ROOT / "arcaps").glob("*/__init__.py")}
+    assert packages <= named, packages - named
+    for name in named:
+        assert (ROOT / name).exists() or (ROOT / "arcaps" / name).exists() or (ROOT / "tests" / name).exists(), name
+
+
+def test_every_page_that_is_linked_exists() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} links {link}"
+
+
+def test_the_names_in_the_readme_are_all_there_are() -> None:
+    for family in (Activation, Competition, Loss, Routing, Score, Votes):
+        line = next(line for line in README.splitlines() if line.startswith(f"| {family.kind} "))
+        assert set(family.known) <= set(re.findall(r"`(\w+)`", line)), family.kind
 
 
 def test_every_name_in_the_paper_table_exists() -> None:
