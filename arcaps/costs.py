@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from arcaps.capsules import Capsules
-from arcaps.compat import storage_key, tensors_in
+from arcaps.compat import TorchDispatchMode, storage_key, tensors_in
 from arcaps.data import Batch
 from arcaps.errors import ArcapsError
 from arcaps.layers import ConvCaps

@@ -57,6 +57,14 @@ def align_vectors(
 ) -> tuple[Float[Tensor, "*where steps"], Float[Tensor, "*where dim"]]:
     """The alignment ratios and the align vector of each set of difference vectors; the sign is that of the SVD.
 
+        v_i   = u_n(T_i(x)) - u_n(x)                                        (eq. 12, made by the caller)
+        c, v  = argmin over c, v of sum over i of ||v_i - c_i v||^2         (eq. 13)
+              = argmin over c, v of ||V - c v^T||_F^2                       (eq. 14)
+        r_i   = |v_i . v| / ||v_i||                                         (eq. 15)
+
+    `V` holds the differences as rows; the align vector `v` is its first right-singular vector. The equations are those
+    of "Attention routing between capsules" (2019), section 4.
+
     A difference of length zero has no direction: its ratio is NaN, to be left out of means.
     """
     exact = differences.double()
