@@ -3,13 +3,17 @@
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
-from arcaps import create_model
+import arcaps
+from arcaps import Run, create_model
 from arcaps.cli import main
+from arcaps.training.recipes import RECIPES, find_recipe
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -121,3 +125,65 @@ def test_data_show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         assert image.size[0] > 400
     with pytest.raises(SystemExit, match="digits has no validation part: there are train, test"):
         run(monkeypatch, "data", "show", "digits", "--part", "validation")
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run(monkeypatch, "--version")
+    assert capsys.readouterr().out == f"arcaps {arcaps.__version__}\n"
+
+
+def test_a_module_of_a_user_registers_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code = """
+    from dataclasses import replace
+    from arcaps.training import find_recipe, register_recipe
+    register_recipe(replace(find_recipe("digits"), name="mine", about="a recipe of a user"))
+    """
+    (tmp_path / "my_recipes.py").write_text(textwrap.dedent(code))
+    monkeypatch.chdir(tmp_path)
+    try:
+        run(monkeypatch, "recipes", "--import", "my_recipes", "--json")
+        assert json.loads(capsys.readouterr().out)["mine"]["about"] == "a recipe of a user"
+    finally:
+        RECIPES.pop("mine", None)
+    (tmp_path / "broken_module.py").write_text("1 / 0")
+    with pytest.raises(SystemExit, match=r"--import broken_module: ZeroDivisionError"):
+        run(monkeypatch, "recipes", f"--import={tmp_path / 'broken_module.py'}")
+
+
+def test_an_error_that_nobody_foresaw_is_one_line_and_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("arcaps.costs.info", fail)
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, "info", "ar_capsnet")
+    message = str(ended.value)
+    assert "\n" not in message
+    assert message.startswith("arcaps: KeyError: 'surprise' (this is a mistake in arcaps; the details are in ")
+    file = Path(message.split("details are in ")[1].split(": please")[0])
+    assert "Traceback" in file.read_text()
+    file.unlink()
+
+
+def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("arcaps.costs.info", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, "info", "ar_capsnet")
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "arcaps: interrupted\n"
+
+
+def test_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    small: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4, "limit": 50}
+    arcaps.train("digits", run=tmp_path / "one", epochs=1, silent=True, report=False, **small)
+    Run.create(tmp_path / "two", find_recipe("digits", epochs=3), {})
+    run(monkeypatch, "runs", str(tmp_path), "--json")
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["epochs"] for row in rows] == ["1 of 1", "0 of 3"]
+    run(monkeypatch, "runs", str(tmp_path))
+    assert "not finished" in capsys.readouterr().out.splitlines()[1]

@@ -50,9 +50,11 @@ def test_the_readme_opens_with_a_sample_of_twelve_lines_that_prints_what_it_says
         *python_blocks("docs/data.md"),
         *python_blocks("docs/equivariance.md"),
         *python_blocks("docs/routings.md"),
+        *python_blocks("docs/training.md"),
     ],
 )
-def test_the_other_samples_run(sample: str) -> None:
+def test_the_other_samples_run(sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     families: list[dict[str, Any]] = [Routing.known, Experiment.known, FIGURES]
     before = [dict(known) for known in families]
     try:

@@ -141,12 +141,12 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
 
 def gives_presence(routing: str) -> bool:
     """Whether the routing of this name gives presence."""
-    return Routing.find(parse_spec(routing)[0]).gives_presence
+    return Routing.find(parse_spec(routing, Routing.kind)[0]).gives_presence
 
 
 def pooled_routing(routing: str) -> str:
     """The routing of a pooled head, in a network with this one."""
-    return POOLED_ROUTING if parse_spec(routing)[0] == "attention" else routing
+    return POOLED_ROUTING if parse_spec(routing, Routing.kind)[0] == "attention" else routing
 
 
 class CapsuleNet(CapsuleClassifier, name="capsule_net"):
