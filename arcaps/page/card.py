@@ -173,6 +173,7 @@ def describe_layer(name: str, coefficients: Tensor, model: CapsuleClassifier) ->
         divides = "inputs"
     elif torch.allclose(coefficients.sum(-2), torch.ones(()), atol=1e-3):
         divides = "outputs"
+    across = getattr(layer.activation, "across", False)
     positions = is_last and inp == layer.votes.in_caps * layer.in_size[0] * layer.in_size[1] != layer.votes.in_caps
     if positions:
         height, width = layer.in_size
@@ -185,7 +186,7 @@ def describe_layer(name: str, coefficients: Tensor, model: CapsuleClassifier) ->
         "inp": inp,
         "divides": divides,
         "positions": positions,  # the inputs are (height, width, inp)
-        "classes": is_last and layer.layout == "text",  # each output is a class
+        "classes": is_last and layer.layout == "text" and not across,  # each output is a class
     }
 
 

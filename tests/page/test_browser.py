@@ -127,8 +127,8 @@ def test_the_path_has_three_curves_and_its_point_can_be_dragged(browser: Browser
     assert browser.evaluate("there.toDataURL()") != before
     x, y = browser.evaluate(f"{path}.plane.place(arcaps.movedCapsule)")
     view = browser.evaluate(f"{path}.view")
-    assert (x - view["x"]) / view["span"] < -0.1
-    assert (y - view["y"]) / view["span"] > 0.05
+    assert (x - view["x"]) / view["wide"] < -0.1
+    assert (y - view["y"]) / view["high"] > 0.05
     browser.evaluate("plane.focus()")
     browser.key("ArrowRight")
     settle(browser)

@@ -38,15 +38,14 @@ export class PathPanel {
       const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
       if (!by || !this.plane || !this.page.answer) return;
       event.preventDefault();
-      const [x, y] = this.plane.place(this.page.movedCapsule), step = this.view.span / 40;
+      const [x, y] = this.plane.place(this.page.movedCapsule), step = Math.max(this.view.wide, this.view.high) / 40;
       this.moveTo(x + step * by[0], y + step * by[1]);
     });
   }
 
   drag(event) {
-    const box = this.canvas.getBoundingClientRect(), { x, y, span } = this.view;
-    const scale = span / Math.min(box.width, box.height * 1.6);
-    this.moveTo(x + (event.clientX - box.left - box.width / 2) * scale, y - (event.clientY - box.top - box.height / 2) * scale);
+    const box = this.canvas.getBoundingClientRect(), { x, y } = this.view, scale = this.scale(box);
+    this.moveTo(x + (event.clientX - box.left - box.width / 2) / scale, y - (event.clientY - box.top - box.height / 2) / scale);
   }
 
   /** Move the shown capsule within the plane; what lies across the plane stays. */
@@ -104,11 +103,17 @@ export class PathPanel {
   /** Choose the part of the plane that is shown: all curves, and some room. */
   frame() {
     const all = this.curves.flatMap((curve) => curve.places);
-    const [left, right, low, high] = [0, 1].flatMap((axis) => {
+    const [left, right, low, top] = [0, 1].flatMap((axis) => {
       const values = all.map((place) => place[axis]);
       return [Math.min(...values), Math.max(...values)];
     });
-    this.view = { x: (left + right) / 2, y: (low + high) / 2, span: Math.max(right - left, (high - low) * 1.6, 1e-3) * 1.35 };
+    const wide = Math.max(right - left, 1e-3) * 1.3, high = Math.max(top - low, 1e-3) * 1.4;
+    this.view = { x: (left + right) / 2, y: (low + top) / 2, wide, high };
+  }
+
+  /** Pixels per unit. */
+  scale(box) {
+    return Math.min(box.width / this.view.wide, box.height / this.view.high);
   }
 
   /** Put the small picture into the corner where it hides the least. */
@@ -142,7 +147,7 @@ export class PathPanel {
     context.setTransform(dots, 0, 0, dots, 0, 0);
     context.clearRect(0, 0, box.width, box.height);
     if (!this.plane || !page.answer) return;
-    const style = getComputedStyle(document.body), scale = Math.min(box.width, box.height * 1.6) / this.view.span;
+    const style = getComputedStyle(document.body), scale = this.scale(box);
     const at = ([x, y]) => [box.width / 2 + (x - this.view.x) * scale, box.height / 2 - (y - this.view.y) * scale];
     if (!this.dragging) this.placeThere(at, box);
     this.curves.forEach((curve, n) => drawCurve(context, curve, at, style.getPropertyValue(`--curve-${n}`), box));

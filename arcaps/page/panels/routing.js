@@ -34,7 +34,7 @@ export class RoutingPanel {
     const { layers } = page.card;
     find("routing").hidden = false;
     find("routing-explain").textContent =
-      "Each capsule (a row) listens to the capsules of the layer below (the columns); darker means it listens more. " +
+      "Each capsule (a row) listens to the capsules of the layer below (the columns); the stronger the colour, the more it listens. " +
       "Each small square is one pair, at every position of the image.";
     this.tables = layers.map((layer) => this.makeTable(layer));
     find("maps").append(...this.tables.map(({ figure }) => figure));
@@ -52,7 +52,7 @@ export class RoutingPanel {
     const across = layer.width * unit + 1, down = layer.height * unit + 1;
     canvas.width = layer.inp * across - 1;
     canvas.height = layer.out * down - 1;
-    const scale = Math.max(3, Math.min(4, Math.floor(560 / canvas.width)));
+    const scale = Math.max(3, Math.min(6, Math.floor(600 / canvas.width)));
     canvas.style.width = `${canvas.width * scale}px`;
     const table = { layer, figure, canvas, unit, across, down, cell: null, row: figure.querySelector(".row-mark"), mark: figure.querySelector(".cell-mark"), output: figure.querySelector("output") };
     canvas.addEventListener("pointermove", (event) => {
