@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python scripts/page_screenshot.py         # writes docs/figures/page.png and docs/figures/page.gif
 
-A 7 is drawn, turned, and its point is dragged through the plane. Needs chromium, and the extra onnx.
+A 7 is drawn, turned, and its point is dragged along the curve of its movement up and down. Needs chromium, and the extra onnx.
 """
 
 import io
@@ -34,7 +34,7 @@ def main() -> None:
         browser.screenshot(FIGURES / "page.png", whole=False)
         frames = film(browser, Path(folder) / "frame.png")
     shrink(FIGURES / "page.png")
-    colours = frames[-1].quantize(128, dither=Image.Dither.NONE)
+    colours = frames[-1].quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     first, *rest = (frame.quantize(palette=colours, dither=Image.Dither.NONE) for frame in frames)
     content = io.BytesIO()
     durations = [120] * (len(frames) - 1) + [1500]
@@ -75,15 +75,23 @@ def film(browser: Browser, file: Path) -> list[Image.Image]:
         browser.evaluate(f"arcaps.pose.angle = {angle}, arcaps.refresh()")
         frame()
     browser.wait("!document.querySelector('#plane.stale')")
-    left, top, width, height = box(browser, "plane")
-    for step in range(13):
-        turn = 2 * math.pi * step / 12
-        x, y = left + width * (0.5 + 0.36 * math.sin(turn)), top + height * (0.5 - 0.3 * math.cos(turn))
-        browser.mouse("mousePressed" if step == 0 else "mouseMoved", x, y)
+    way = along_the_curve(browser)
+    for step, point in enumerate([*way, *reversed(way)]):
+        browser.mouse("mousePressed" if step == 0 else "mouseMoved", *point)
         browser.wait("arcaps.network.current === null")
         frame()
-    browser.mouse("mouseReleased", x, y)
+    browser.mouse("mouseReleased", *way[0])
     return frames
+
+
+def along_the_curve(browser: Browser) -> list[tuple[float, float]]:
+    """Where on the screen the curve of the picture that moves up and down is: every second point."""
+    left, top, width, height = box(browser, "plane")
+    path = "arcaps.panels.find((panel) => panel.curves)"
+    view, places = browser.evaluate(f"[{path}.view, {path}.curves[2].places]")
+    scale = min(width / view["wide"], height / view["high"])
+    middle_x, middle_y = left + width / 2, top + height / 2
+    return [(middle_x + (x - view["x"]) * scale, middle_y - (y - view["y"]) * scale) for x, y in places[::2]]
 
 
 def box(browser: Browser, element: str) -> tuple[float, float, float, float]:
