@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python scripts/page_screenshot.py         # writes docs/figures/page.png and docs/figures/page.gif
 
-A 7 is drawn, turned, and its point is dragged along the curve of its movement up and down. Needs chromium, and the extra onnx.
+A 7 is drawn, turned, and its point is dragged along the curve of its movement up and down. It needs
+chromium, and the extra onnx.
 """
 
 import io
@@ -34,7 +35,7 @@ def main() -> None:
         browser.screenshot(FIGURES / "page.png", whole=False)
         frames = film(browser, Path(folder) / "frame.png")
     shrink(FIGURES / "page.png")
-    colours = frames[-1].quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours = choose_colours(frames[-1])
     first, *rest = (frame.quantize(palette=colours, dither=Image.Dither.NONE) for frame in frames)
     content = io.BytesIO()
     durations = [120] * (len(frames) - 1) + [1500]
@@ -42,6 +43,16 @@ def main() -> None:
     (FIGURES / "page.gif").write_bytes(content.getvalue())
     for name in ("page.png", "page.gif"):
         print(f"docs/figures/{name}: {(FIGURES / name).stat().st_size / 1e6:.2f} MB")
+
+
+def choose_colours(frame: Image.Image) -> Image.Image:
+    """A palette of the colours that cover much of a frame, and of those that are rare but bright."""
+    palette: list[int] = []
+    for method in (Image.Quantize.MEDIANCUT, Image.Quantize.MAXCOVERAGE):
+        palette += (frame.quantize(96, method, dither=Image.Dither.NONE).getpalette() or [])[: 3 * 96]
+    colours = Image.new("P", (1, 1))
+    colours.putpalette(palette)
+    return colours
 
 
 def film(browser: Browser, file: Path) -> list[Image.Image]:
