@@ -63,7 +63,7 @@ def as_in_the_code(recipe: Recipe) -> Recipe:
 def our_variant(recipe: Recipe, options: dict[str, Any] | None = None, **changes: Any) -> Recipe:
     """Our variant of the paper's recipe: fewer epochs, another optimiser, a class layer that sees all channels."""
     merged = Options({**recipe.options, **OURS, **(options or {})})
-    about = f"our variant of {recipe.name}: better in fewer epochs"
+    about = f"our variant of {recipe.name}, in fewer epochs"
     return dataclasses.replace(recipe, name=f"{recipe.name}-fast", about=about, options=merged, **MODERN, **changes)
 
 
