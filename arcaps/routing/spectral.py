@@ -12,6 +12,31 @@ from arcaps.routing.base import Routing
 from arcaps.schedule import Scheduled
 
 
+def first_eigenvector(gram: Float[Tensor, "*where size size"]) -> Float[Tensor, "*where size"]:
+    """The eigenvector of the largest eigenvalue of each positive matrix, with either sign."""
+    if not torch.compiler.is_exporting():
+        return torch.linalg.eigh(gram)[1][..., -1]
+    return eigenvector_by_squaring(gram)
+
+
+def eigenvector_by_squaring(
+    gram: Float[Tensor, "*where size size"], squarings: int = 20
+) -> Float[Tensor, "*where size"]:
+    """The same by products alone, for exported programs: ONNX has no eigenvectors.
+
+    The square of a matrix, again and again, tends to a multiple of `u u^T`; its column with the largest diagonal
+    element is the eigenvector. After 20 squarings two eigenvalues are as one if they differ by less than a part in a
+    million.
+    """
+    for _ in range(squarings):
+        largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None, None]
+        gram = gram / torch.where(largest > 0, largest, 1)
+        gram = gram @ gram
+    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    column = diagonal.argmax(-1, keepdim=True).unsqueeze(-2).expand(*gram.shape[:-1], 1)
+    return unit(gram.gather(-1, column).squeeze(-1))
+
+
 @torch.no_grad()
 def principal_direction(rows: Float[Tensor, "*where inp dim"]) -> Float[Tensor, "*where dim"]:
     """The first right singular vector of each matrix, without gradient; its sign is that of the sum of the rows.
@@ -19,11 +44,9 @@ def principal_direction(rows: Float[Tensor, "*where inp dim"]) -> Float[Tensor, 
     It is the first eigenvector of the smaller one of the two Gram matrices `Y Y^T` and `Y^T Y`.
     """
     if rows.shape[-2] < rows.shape[-1]:
-        _, vectors = torch.linalg.eigh(rows @ rows.mT)
-        direction = unit((rows.mT @ vectors[..., -1:]).squeeze(-1))
+        direction = unit((rows.mT @ first_eigenvector(rows @ rows.mT).unsqueeze(-1)).squeeze(-1))
     else:
-        _, vectors = torch.linalg.eigh(rows.mT @ rows)
-        direction = vectors[..., -1]
+        direction = first_eigenvector(rows.mT @ rows)
     agreement = (direction * rows.sum(-2)).sum(-1, keepdim=True)
     return torch.where(agreement < 0, -direction, direction)
 

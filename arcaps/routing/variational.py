@@ -46,6 +46,26 @@ class VariationalRouted(NamedTuple):
     """The expected entropy of the Gaussian."""
 
 
+def digamma(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The digamma function of positive numbers."""
+    return digamma_by_series(values) if torch.compiler.is_exporting() else torch.digamma(values)
+
+
+def digamma_by_series(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The same by plain operations, for exported programs: ONNX has no digamma function.
+
+        psi(x) = psi(x + 10) - sum over i < 10 of 1 / (x + i)
+        psi(y) = ln y - 1 / (2 y) - 1 / (12 y^2) + 1 / (120 y^4) - 1 / (252 y^6) + 1 / (240 y^8)
+
+    The series is good to 1e-12 where y is 10 or more.
+    """
+    below = sum((1 / (values + i) for i in range(10)), torch.zeros_like(values))
+    y = values + 10
+    square = 1 / y.square()
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240)))
+    return y.log() - 0.5 / y - series - below
+
+
 def squares_about(
     votes: Float[Tensor, "*where out inp dim"], centre: Float[Tensor, "*where out dim"]
 ) -> Float[Tensor, "*where out inp dim"]:
@@ -69,8 +89,8 @@ def posterior_of(votes: Float[Tensor, "*where out inp dim"], weights: Float[Tens
     spread = mix_votes(squares_about(votes, mean), weights)
     scatter = 1 + spread + mass.unsqueeze(-1) / kappa * mean.square()
     degrees = (dim + 1 + mass).unsqueeze(-1) - torch.arange(dim, dtype=votes.dtype, device=votes.device)
-    log_precision = torch.digamma(degrees / 2).sum(-1) + dim * log(2) - scatter.log().sum(-1)
-    log_share = torch.digamma(1 + mass) - torch.digamma((1 + mass).sum(-1, keepdim=True))
+    log_precision = digamma(degrees / 2).sum(-1) + dim * log(2) - scatter.log().sum(-1)
+    log_share = digamma(1 + mass) - digamma((1 + mass).sum(-1, keepdim=True))
     return Posterior(mass, total / kappa, scatter, log_precision, log_share)
 
 
@@ -124,17 +144,20 @@ def variational_routing(
 class OutputNorm(nn.Module):
     """BatchNorm without parameters, over all axes but that of the output capsules, and over all processes.
 
-    In evaluation the running statistics count, so one image does not depend on the others.
+    In evaluation the running statistics count, so one image does not depend on the others. At the start they are the
+    mean over all batches so far, since evidence may vary much less than 1.
     """
 
     mean: Tensor
     variance: Tensor
+    batches: Tensor
 
     def __init__(self, out_caps: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
         super().__init__()
         self.momentum, self.eps = momentum, eps
         self.register_buffer("mean", torch.zeros(out_caps))
         self.register_buffer("variance", torch.ones(out_caps))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
     def forward(self, values: Float[Tensor, "row out size"]) -> Float[Tensor, "row out size"]:
         mean, variance = self.measure(values) if self.training else (self.mean, self.variance)
@@ -146,9 +169,11 @@ class OutputNorm(nn.Module):
         count = together(values.new_tensor(values.shape[0] * values.shape[2]))
         mean = together(values.sum((0, 2))) / count
         variance = together((values - mean.unsqueeze(-1)).square().sum((0, 2))) / count
-        self.mean.lerp_(mean.detach().to(self.mean.dtype), self.momentum)
+        self.batches += 1
+        follow = (1 / self.batches).clamp_min(self.momentum).to(self.mean.dtype)
+        self.mean.lerp_(mean.detach().to(self.mean.dtype), follow)
         unbiased = variance * count / (count - 1).clamp_min(1)
-        self.variance.lerp_(unbiased.detach().to(self.variance.dtype), self.momentum)
+        self.variance.lerp_(unbiased.detach().to(self.variance.dtype), follow)
         return mean, variance
 
 

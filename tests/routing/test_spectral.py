@@ -9,6 +9,7 @@ from torch import Tensor
 
 from arcaps import ArcapsError, ARCapsNet, Routing
 from arcaps.routing import spectral_routing
+from arcaps.routing.spectral import eigenvector_by_squaring
 from arcaps.schedule import set_progress
 
 same = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)
@@ -98,6 +99,15 @@ def test_the_gradient_of_the_presence_is_exact_and_that_of_the_direction_bounded
     (gradient,) = torch.autograd.grad(found.capsules.sum() + found.coefficients.square().sum(), equal)
     assert gradient.isfinite().all()
     assert gradient.abs().max() < 10
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 16])
+def test_squaring_finds_the_eigenvector_too(size: int) -> None:
+    rows = torch.randn(50, size, 20).double()
+    gram = rows @ rows.mT
+    found, expected = eigenvector_by_squaring(gram), torch.linalg.eigh(gram)[1][..., -1]
+    torch.testing.assert_close((found * expected).sum(-1).abs(), torch.ones(50).double(), rtol=0, atol=1e-9)
+    assert (eigenvector_by_squaring(torch.zeros(1, 3, 3)) == 0).all()
 
 
 def test_eta_grows_in_the_course_of_the_training() -> None:
