@@ -168,11 +168,7 @@ def describe_layer(name: str, coefficients: Tensor, model: CapsuleClassifier) ->
     if is_last:  # it has no positions, unless each is an input of its own
         coefficients = coefficients[:, None, None]
     height, width, out, inp = coefficients.shape[1:]
-    divides = "neither"
-    if torch.allclose(coefficients.sum(-1), torch.ones(()), atol=1e-3):
-        divides = "inputs"
-    elif torch.allclose(coefficients.sum(-2), torch.ones(()), atol=1e-3):
-        divides = "outputs"
+    divides = dict(model.routing_layers())[name].routing.divides
     across = getattr(layer.activation, "across", False)
     positions = is_last and inp == layer.votes.in_caps * layer.in_size[0] * layer.in_size[1] != layer.votes.in_caps
     if positions:
