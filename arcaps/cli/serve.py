@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from arcaps.cli.options import Flag
 from arcaps.errors import ArcapsError
 from arcaps.serve.limits import Limits
 
@@ -22,10 +23,11 @@ def serve(
     threads: int = 1,
     precision: Precision = "float32",
     limits: tyro.conf.OmitArgPrefixes[Limits] = Limits(),  # noqa: B008 (it is frozen)
+    form: Flag = False,
     data: str = "",
     data_dir: str = "",
 ) -> None:
-    """Answer HTTP requests with a run's model: a form at /, predictions at /predict.
+    """Answer HTTP requests with a run's model: its page at /, predictions at /predict.
 
     'curl -F image=@digit.png localhost:8000/predict' gives the class and the scores. docs/serving.md says more.
 
@@ -36,7 +38,8 @@ def serve(
         threads: Threads of the model.
         precision: float32 is exact, int8 is faster; int8 is calibrated on training images. An .onnx file has its own.
         limits: What is accepted.
-        data: The data set for int8; by default what the run was trained on.
+        form: Show a plain form at / instead of the page, as for an .onnx file: it starts faster.
+        data: The data set for int8 and for the page's examples; by default what the run was trained on.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     import signal
@@ -49,11 +52,28 @@ def serve(
     try:
         with listen(host, port) as listening:
             exported = open_exported(run, precision, threads, data or None, data_dir or None)
-            app = create_app(exported, limits=limits)
+            page = None if form else make_page(run, data or None, data_dir or None)
+            app = create_app(exported, page=page, limits=limits)
             print(f"{exported}\n{url(listening)}  (Ctrl-C stops it)", flush=True)
             run_server(app, listening, limits=limits)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def make_page(run: str, data: str | None, data_dir: str | None) -> "dict[str, bytes] | None":
+    """The files of the model's page; None for an exported file. Without its data, the page has no examples."""
+    from arcaps.page import page_files, page_options
+    from arcaps.training.inference import open_model
+
+    path = Path(run)
+    if path.suffix == ".onnx":
+        return None
+    model = open_model(path)
+    try:
+        options = page_options(path, model, data=data, data_dir=data_dir)
+    except (ArcapsError, OSError):
+        options = {}
+    return page_files(model, **options)
 
 
 def open_exported(run: str, precision: Precision, threads: int, data: str | None, data_dir: str | None) -> "Exported":

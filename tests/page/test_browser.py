@@ -26,6 +26,7 @@ from tests.export.conftest import SMALL
 from tests.page.browser import Browser
 from tests.page.conftest import needs_browser
 from tests.page.test_files import noise
+from tests.serve.conftest import serving
 
 pytestmark = [needs_browser, pytest.mark.slow]
 
@@ -275,3 +276,12 @@ def test_the_folder_works_on_a_static_host(server: str) -> None:
         assert browser.problems == []
         assert browser.evaluate("document.querySelector('#answer b').textContent") == "7"
         assert all(address.startswith((server, "blob:")) for address in browser.requests)
+
+
+def test_the_page_works_behind_arcaps_serve() -> None:
+    with serving("arcaps", "serve", "digits", "--port", "0") as server, Browser(offline=False) as browser:
+        address = f"http://127.0.0.1:{server.port}/"
+        browser.open(address)
+        assert browser.problems == []
+        assert browser.evaluate("document.querySelector('#answer b').textContent") == "7"
+        assert all(sent.startswith((address, "blob:")) for sent in browser.requests)
