@@ -51,7 +51,7 @@ def work(rank: int, folder: str) -> None:
 
 
 def test_unequal_shares_give_the_values_and_gradients_of_the_whole_batch(tmp_path: Path) -> None:
-    mp.spawn(work, args=(str(tmp_path),), nprocs=len(SHARES))  # type: ignore[attr-defined,no-untyped-call]
+    mp.spawn(work, args=(str(tmp_path),), nprocs=len(SHARES))  # type: ignore[attr-defined]
     whole = normalise(*make_images())
     shares = [torch.load(tmp_path / f"{rank}.pt") for rank in range(len(SHARES))]
     for name in ("output", "gradient"):
