@@ -74,9 +74,10 @@ export class DrawPanel {
 
   /** The examples and the mistakes, as small pictures to choose from. */
   async load() {
-    const { card, page } = { card: this.page.card, page: this.page };
+    const { page } = this, { card } = page;
     this.examples = new Map();
     if (!card.examples.length && !card.mistakes.length) return;
+    find("mistakes").classList.toggle("wide", Math.max(...card.class_names.map((name) => name.length)) > 2);
     const bytes = new Uint8Array(await asset("examples.bin.gz"));
     [["e", card.examples, "examples"], ["m", card.mistakes, "mistakes"]].forEach(([letter, list, id], part) => {
       find(`${id}-box`).hidden = !list.length;
