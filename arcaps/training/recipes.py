@@ -26,7 +26,7 @@ CIFAR_CHANGES = Augmentation(shift=0.1, rotation=20.0, flip=True)
 DIGIT_CHANGES = Augmentation(shift=0.1, rotation=15.0, scale=0.1, shear=0.1)
 OURS: dict[str, Any] = {"class_activation": "capsule(across=True)", "batch_norm_momentum": 0.1}
 AUTHORS: dict[str, Any] = {"layout": "code"}
-SMALL: dict[str, Any] = {"batch_size": 50, "options": Options(OURS, dim=16, stem_channels=32)}
+SMALL: dict[str, Any] = {"batch_size": 50, "options": Options(batch_norm_momentum=0.1, dim=16, stem_channels=32)}
 PAPER = (
     Recipe("mnist", "the paper's MNIST", "mnist"),
     Recipe("mnist+", "the paper's MNIST, with shifts", "mnist", augmentation=Augmentation(shift=0.1)),
