@@ -258,9 +258,8 @@ class ARCapsNetConfig(BackboneConfig):
     capsule layers gives presence too."""
     channel_dropout: float = within(0, 1, 0.0)
     """Part of the channels of the class layer's input capsules that is dropped in training."""
-    score: str | None = None
-    """What the score of a class is read from, by name: length, presence, linear. By default presence where the routing
-    of the class layer gives it, else length."""
+    score: str = "length"
+    """What the score of a class is read from, by name: length, presence (of a routing that gives it), linear."""
     loss: str = "margin"
     """Loss of the scores, by name, with options: margin, "spread(low=0.2, high=0.9)", cross_entropy."""
     decoder: bool = True

@@ -133,8 +133,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
             "channel_dropout": c.channel_dropout,
         }
         self.class_caps = ClassCaps(c.caps, dims[-1], c.classes, c.dim, in_size=(height, width), **of_class_layer)
-        score = c.score or ("presence" if self.class_caps.routing.gives_presence else "length")
-        self.score = Score.build(score, c.classes, c.dim, self.class_caps.activation.max_length)
+        self.score = Score.build(c.score, c.classes, c.dim, self.class_caps.activation.max_length)
         self.loss_function = Loss.build(c.loss)
         self.decoder = Decoder(c.classes, c.dim, (c.channels, *self.image_size)) if c.decoder else None
 
