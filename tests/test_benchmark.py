@@ -14,6 +14,8 @@ from arcaps.benchmark import Benchmark, multiply_adds
 from arcaps.cli.bench import print_tables
 from arcaps.reports.benchmark import save_benchmark
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def result() -> Benchmark:

@@ -169,6 +169,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not keep_freed_memory(), reason="the C library is not glibc")
 def test_freed_memory_is_kept() -> None:
     assert page_faults("arcaps.keep_freed_memory()") < page_faults("") / 10

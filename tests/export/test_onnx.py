@@ -93,6 +93,7 @@ def test_attention_is_exported_as_convolutions(trained: Classifier, tmp_path: Pa
     assert not has_convolution_form(create_model("ar_capsnet", **SMALL["ar_capsnet"], routing="dynamic"))
 
 
+@pytest.mark.slow
 def test_the_file_is_one_file_that_says_nothing_of_this_machine(trained: Classifier, tmp_path: Path) -> None:
     export_onnx(trained, tmp_path / "model.onnx")
     export_onnx(trained, tmp_path / "again.onnx")
@@ -113,6 +114,7 @@ def test_the_file_says_what_is_needed_to_use_it(trained: Classifier, tmp_path: P
     assert "ar_capsnet" in repr(exported)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "size"), [("float16", 0.6), ("int8", 0.5)])
 def test_lower_precision(
     precision: str, size: float, trained: Classifier, digits: Dataset, training_digits: Dataset, tmp_path: Path
@@ -130,6 +132,7 @@ def test_lower_precision(
     assert np.abs(alone - answers[:20]).max() <= 1e-6
 
 
+@pytest.mark.slow
 def test_nothing_is_said(
     trained: Classifier, training_digits: Dataset, tmp_path: Path, capfd: Any, caplog: Any
 ) -> None:
@@ -206,6 +209,7 @@ def test_it_answers_from_image_files(trained: Classifier, digits: Dataset, tmp_p
     assert list(answer["scores"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command(
     trained: Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

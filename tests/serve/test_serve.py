@@ -237,6 +237,7 @@ def test_many_at_once_are_answered_as_one_alone(server: Server, images: list[Ima
     assert total > 2 * (after["batches"] - before["batches"]), "nothing was batched"
 
 
+@pytest.mark.slow
 def test_what_waits_together_is_answered_together_and_ctrl_c_finishes_it(file: Path, images: list[Image.Image]) -> None:
     content = encode(images[0])
     with slow_serving(file, 0.5, batch=4) as server, ThreadPoolExecutor(9) as clients:

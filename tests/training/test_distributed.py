@@ -13,6 +13,8 @@ from arcaps import Run
 from arcaps.training.evaluate import evaluate
 from arcaps.training.splits import load_splits
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -107,6 +107,7 @@ def test_a_run_folder_holds_everything(tmp_path: Path) -> None:
     assert len(run.states()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_is_deterministic_by_its_seed(tmp_path: Path) -> None:
     one = arcaps.train("digits", run=tmp_path / "one", **TINY)
     same = arcaps.train("digits", run=tmp_path / "same", **TINY)
@@ -115,6 +116,7 @@ def test_a_run_is_deterministic_by_its_seed(tmp_path: Path) -> None:
     assert not torch.equal(weights(one)["model.primary.conv.weight"], weights(other)["model.primary.conv.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_in_good_order_and_the_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
@@ -143,6 +145,7 @@ def test_the_time_limit_stops_in_good_order(tmp_path: Path) -> None:
     assert arcaps.train(resume=tmp_path / "run", **RESUME).result is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "half written"])
 def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path: Path, damage: str) -> None:
     whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
@@ -184,6 +187,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     whole = arcaps.train("digits", run=tmp_path / "whole", **TINY)
     run = Run(tmp_path / "run")
