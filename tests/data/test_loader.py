@@ -95,7 +95,7 @@ def test_two_passes_at_once_do_not_disturb_each_other(dataset: Dataset) -> None:
         assert sorted(number for pair in both for number in numbers(pair[side])) == list(range(23))
 
 
-def test_a_state_from_the_middle_goes_on_once_and_then_begins_anew(dataset: Dataset) -> None:
+def test_a_state_from_the_middle_resumes_one_pass_and_then_starts_new_ones(dataset: Dataset) -> None:
     first = Loader(dataset, 5)
     for seen, _ in enumerate(first, start=1):
         if seen == 2:
