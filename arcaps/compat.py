@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._pytree import _register_namedtuple
 from torch.utils._pytree import tree_leaves as _tree_leaves
 
 
@@ -30,8 +31,23 @@ def storage_key(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def is_transformed() -> bool:
+    """True inside torch.func: grad, vmap and the like."""
+    return not torch.compiler.is_compiling() and peek_interpreter_stack() is not None
+
+
+def is_tracing() -> bool:
+    """True inside torch.jit.trace."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined]
+
+
 def needs_plain_functions() -> bool:
-    """True where a hand-written backward pass cannot follow: torch.compile, torch.export, torch.func."""
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    """True where a hand-written backward pass cannot follow: torch.compile, export, jit.trace and torch.func."""
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting() or is_tracing():
         return True
-    return peek_interpreter_stack() is not None
+    return is_transformed()
+
+
+def can_be_stored(output: type[Any]) -> None:
+    """Let torch.export.save write programs that answer with this named tuple."""
+    _register_namedtuple(output, serialized_type_name=f"{output.__module__}.{output.__qualname__}")

@@ -21,7 +21,7 @@ from arcaps.compat import TorchDispatchMode, storage_key, tensors_in
 from arcaps.data import Batch
 from arcaps.errors import ArcapsError
 from arcaps.layers import ConvCaps
-from arcaps.models import ARCapsNet, Model, create_model
+from arcaps.models import ARCapsNet, Model, OwnNetwork, create_model
 from arcaps.models.base import blocks
 from arcaps.routing import Routing
 
@@ -127,7 +127,7 @@ def count_layers(model: Model, images: Tensor, labels: Tensor) -> list[LayerInfo
             LayerInfo(
                 name=names[module],
                 layer=repr(module),
-                output_shape=tuple((output.poses if isinstance(output, Capsules) else output).shape),
+                output_shape=tuple(getattr(output.poses if isinstance(output, Capsules) else output, "shape", ())),
                 parameters=sum(parameter.numel() for parameter in module.parameters()),
                 multiply_adds=multiply_adds[names[module]],
                 activation_bytes=kept.now - sum(row.activation_bytes for row in rows),
@@ -146,7 +146,8 @@ def peak_of_training_step(model: Model, images: Tensor, labels: Tensor) -> int:
     """The most bytes alive at once in a training step with RMSprop, once the optimiser has its state."""
     optimiser = torch.optim.RMSprop(model.parameters(), foreach=False)
     memory = LiveMemory()
-    batch = Batch(images, labels, len(images))
+    masks = torch.empty(len(images), *images.shape[2:], dtype=torch.uint8, device="meta")
+    batch = Batch(images, labels, len(images), masks)
 
     def step() -> None:
         optimiser.zero_grad()
@@ -194,7 +195,8 @@ def info(model: Model, *, batch_size: int = 100) -> ModelInfo:
     if batch_size < 1:
         raise ArcapsError(f"batch_size is {batch_size}: give at least 1")
     with torch.device("meta"):
-        twin = create_model(model.name, **model.config)
+        own = isinstance(model, OwnNetwork)
+        twin = copy.deepcopy(model).to("meta").train() if own else create_model(model.name, **model.config)
         images = torch.empty(batch_size, model.channels, *model.image_size)
         labels = torch.empty(batch_size, dtype=torch.long)
     layers = count_layers(twin, images, labels)

@@ -1,8 +1,10 @@
 """Dropout with masks from random bytes."""
 
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from arcaps.compat import needs_plain_functions
 from arcaps.errors import ArcapsError
 from arcaps.kernels import dropout_mask
 
@@ -20,6 +22,8 @@ class Dropout(nn.Module):
         kept = 256 - round(256 * self.p)
         if not self.training or kept == 256:
             return values
+        if needs_plain_functions():
+            return F.dropout(values, 1 - kept / 256)
         return values * dropout_mask(values, kept)
 
     def extra_repr(self) -> str:

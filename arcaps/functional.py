@@ -4,6 +4,7 @@ The numbered equations are those of "Attention routing between capsules" (2019).
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from math import log
 from typing import Any
 
 import torch
@@ -79,6 +80,16 @@ def shares_of(weights: Float[Tensor, "*where inp"]) -> Float[Tensor, "*where inp
     total = weights.sum(-1, keepdim=True)
     smallest = torch.finfo(weights.dtype).tiny ** 0.5
     return weights / torch.where(total > smallest, total, torch.inf)
+
+
+def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[Tensor, "*where"]:
+    """The entropy over its largest value, in 0..1: 0 where one gets all, 1 where all get the same."""
+    choices = coefficients.shape[-1]
+    if choices == 1:
+        return torch.zeros_like(coefficients[..., 0])
+    tiny = torch.finfo(coefficients.dtype).tiny
+    shares = coefficients / coefficients.sum(-1, keepdim=True).clamp_min(tiny)
+    return (torch.special.entr(shares.clamp_min(tiny)).sum(-1) / log(choices)).clamp(0.0, 1.0)
 
 
 def mix_votes(

@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from math import isfinite
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from arcaps.compat import is_transformed
 from arcaps.errors import ArcapsError
 from arcaps.registry import Named
 
@@ -15,7 +17,11 @@ Targets = Int[Tensor, " batch"] | Float[Tensor, "batch classes"]
 
 def as_several(targets: Targets, scores: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
     """Targets as `(batch, classes)`: a 1 for every class that is there."""
-    return (F.one_hot(targets, scores.shape[-1]) if targets.ndim == 1 else targets).to(scores.dtype)
+    if targets.ndim == 2:
+        return targets.to(scores.dtype)
+    if is_transformed():  # where one_hot, which looks at the values, is refused
+        return (targets.unsqueeze(-1) == torch.arange(scores.shape[-1], device=targets.device)).to(scores.dtype)
+    return F.one_hot(targets, scores.shape[-1]).to(scores.dtype)
 
 
 def margin_loss(

@@ -209,7 +209,7 @@ class BackboneConfig(ModelConfig):
     """Dimension of the primary capsules."""
     strides: tuple[int, ...] | None = None
     """Stride of each conv caps layer, such as 2 2 1; by default 2 for the first, 1 for the others."""
-    dropout: float = within(0, 1, 0.5)
+    dropout: float | None = within(0, 1, 0.5)
     """Part of the elements of the input capsules of every routing layer that is dropped in training."""
     batch_norm_momentum: float = within(0, 1, 0.01)
     """How fast BatchNorm's running statistics follow; the paper's framework has 0.01."""
@@ -231,6 +231,9 @@ class BackboneConfig(ModelConfig):
 class ARCapsNetConfig(BackboneConfig):
     """Settings of ar_capsnet; the defaults are the paper's MNIST network."""
 
+    dropout: float | None = within(0, 1, None)
+    """Part of the elements of the input capsules of every routing layer that is dropped in training; by default 0.5,
+    and 0 where the score is the presence, since dropped elements look like votes that disagree."""
     residual: bool = True
     """Add a conv caps layer's input to its output, from the second layer on, unless it strides."""
     votes: str = "conv"
@@ -258,6 +261,9 @@ class ARCapsNetConfig(BackboneConfig):
     capsule layers gives presence too."""
     channel_dropout: float = within(0, 1, 0.0)
     """Part of the channels of the class layer's input capsules that is dropped in training."""
+    entropy: float = within(0, MANY, 0.0)
+    """Weight of a loss that keeps the class layer's coefficients apart from one-hot: one minus their normalised
+    entropy."""
     score: str = "length"
     """What the score of a class is read from, by name: length, presence (of a routing that gives it), linear."""
     loss: str = "margin"
@@ -266,6 +272,11 @@ class ARCapsNetConfig(BackboneConfig):
     """Reconstruct the image from the class capsule."""
     images_at_once: int | None = within(1, MANY, None)
     """Keep the votes of no more images in memory at a time, and make them again for the backward pass."""
+
+    def __post_init__(self) -> None:
+        if self.dropout is None:
+            object.__setattr__(self, "dropout", 0.0 if str(self.score).startswith("presence") else 0.5)
+        super().__post_init__()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,10 @@ import torch
 
 from arcaps import ArcapsError, ClassCaps, create_model
 from arcaps.activation import CapsuleActivation
+from arcaps.data import Batch
+from arcaps.functional import normalised_entropy
 from arcaps.routing.attention import attention_routing, multi_head_attention_routing
+from arcaps.votes import ConvVotes
 
 
 def test_the_authors_layout_deals_the_elements_over_the_classes() -> None:
@@ -58,6 +61,33 @@ def test_channel_dropout_drops_whole_channels() -> None:
     whole = dropped.all(4).all(2).all(1)  # (image, channel)
     assert (dropped == whole[:, None, None, :, None]).all()
     assert 0.35 < whole.float().mean() < 0.65
+
+
+def test_the_entropy_term_is_zero_for_equal_coefficients() -> None:
+    torch.manual_seed(0)
+    small = {"dim": 4, "caps": 4, "stem_channels": 4, "decoder": False}
+    model = create_model("ar_capsnet", entropy=0.5, **small)
+    batch = Batch(torch.rand(8, 1, 28, 28), torch.arange(8), 8)
+    output = model(batch.images)
+    losses = model.losses(output, batch)
+    entropy = normalised_entropy(output.coefficients["class_caps"])
+    torch.testing.assert_close(losses["entropy"], 0.5 * (1 - entropy.mean()))
+    uniform = output._replace(coefficients={"class_caps": torch.full((8, 10, 4), 0.25)})
+    assert model.losses(uniform, batch)["entropy"] == pytest.approx(0, abs=1e-6)
+    assert "entropy" not in create_model("ar_capsnet", **small).losses(output, batch)
+
+
+def test_the_entropy_of_one_hot_coefficients_has_finite_gradients() -> None:
+    coefficients = torch.tensor([1.0, 0.0, 0.0], requires_grad=True)
+    normalised_entropy(coefficients).backward()
+    assert coefficients.grad is not None
+    assert coefficients.grad.isfinite().all()
+
+
+def test_fused_kernels_start_smaller() -> None:
+    plain, fused = (float(ConvVotes(8, 16, 8, 32, fused=fused).weight.detach().abs().max()) for fused in (False, True))
+    assert plain == pytest.approx((6 / (9 * 16 + 9 * 8 * 32)) ** 0.5, rel=0.01)
+    assert fused == pytest.approx((6 / (9 * 16 + 9 * 8 * 8 * 32)) ** 0.5, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def test_info_of_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["config"]["classes"] == 5
     with pytest.raises(SystemExit, match="already fixes the architecture: leave out --layers"):
         run(monkeypatch, "info", path, "--layers", "2")
+    run(monkeypatch, "info", "digits", "--json")
+    assert json.loads(capsys.readouterr().out)["model"] == "ar_capsnet"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_info_of_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ),
         (["ar_capsnet", "--routing", "dynamic(iters=2)"], "arcaps: routing 'dynamic' has no option 'iters'"),
         (["ar_capsnet", "--batch-size", "0"], "arcaps: batch_size is 0: give at least 1"),
-        (["none.safetensors"], "arcaps: none.safetensors: No such file or directory"),
+        (["none.safetensors"], "arcaps: none.safetensors is not a run folder: there is no such file"),
     ],
 )
 def test_mistakes_end_with_one_line(monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:

@@ -7,9 +7,12 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
 from arcaps import create_model, info
 from arcaps.costs import LiveMemory, ModelInfo
+from arcaps.models import OwnNetwork
+from tests.plugins.segmenter import Segmenter
 
 
 def test_ar_capsnet_on_mnist_by_hand() -> None:
@@ -134,3 +137,11 @@ def test_the_estimate_is_what_a_training_step_takes() -> None:
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     run = subprocess.run([sys.executable, "-c", REAL_STEP], env=environment, capture_output=True, text=True, check=True)
     assert float(run.stdout) == pytest.approx(1, abs=0.1)
+
+
+def test_any_model_has_its_costs() -> None:
+    """Also a model for masks and a network of a user."""
+    assert info(Segmenter(classes=3), batch_size=4).multiply_adds == 28 * 28 * 9 * (8 + 8 * 3)
+    own = OwnNetwork(nn.Sequential(nn.Flatten(), nn.Linear(784, 10)))
+    assert info(own, batch_size=4).multiply_adds == 7840
+    assert next(own.parameters()).device.type == "cpu"

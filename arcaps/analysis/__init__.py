@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 
 from arcaps.analysis.align import Alignment, align, align_vectors, fix_signs, random_reference
-from arcaps.analysis.attention import Attention, attention, normalised_entropy
+from arcaps.analysis.attention import Attention, attention
 from arcaps.analysis.base import DoesNotApplyError, class_capsules
 from arcaps.analysis.cosine import Cosine, cosine
 from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings, Subject
@@ -42,7 +42,6 @@ __all__ = [
     "class_capsules",
     "cosine",
     "fix_signs",
-    "normalised_entropy",
     "perturb",
     "pose",
     "random_reference",

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 from typing import Any, Literal
 
 import torch
@@ -15,6 +14,7 @@ from arcaps.analysis.experiment import Experiment, Measurement, Record, Settings
 from arcaps.analysis.section import Block, Picture, Section, Table, Text, code, number
 from arcaps.capsules import as_capsules
 from arcaps.data import Dataset
+from arcaps.functional import normalised_entropy
 from arcaps.layers import ClassCaps, ConvCaps
 from arcaps.models import Classifier
 from arcaps.models.capsules import CapsuleClassifier
@@ -24,26 +24,13 @@ from arcaps.votes import WindowVotes
 Over = Literal["inputs", "outputs"]
 
 
-def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[Tensor, "*where"]:
-    """The entropy over its largest value, in 0..1: 0 where one gets all, 1 where all get the same."""
-    choices = coefficients.shape[-1]
-    if choices == 1:
-        return torch.zeros_like(coefficients[..., 0])
-    shares = coefficients / coefficients.sum(-1, keepdim=True).clamp_min(torch.finfo(coefficients.dtype).tiny)
-    return (torch.special.entr(shares).sum(-1) / log(choices)).clamp(0.0, 1.0)
-
-
-def divided_over(coefficients: Float[Tensor, "*where out inp"]) -> Over:
-    """The axis over which the coefficients sum to 1.
+def divided_over(layer: ConvCaps) -> Over:
+    """The axis over which a layer's coefficients are shares.
 
     In attention routing the coefficients of each output sum to 1 over the inputs; in dynamic routing those of each
-    input sum to 1 over the outputs.
+    input sum to 1 over the outputs. Where they sum to 1 over neither, each output's are compared by their shares.
     """
-    off = {
-        "inputs": (coefficients.sum(-1) - 1).abs().mean(),
-        "outputs": (coefficients.sum(-2) - 1).abs().mean(),
-    }
-    return "inputs" if off["inputs"] <= off["outputs"] else "outputs"
+    return "outputs" if layer.routing.divides == "outputs" else "inputs"
 
 
 def as_maps(
@@ -64,7 +51,7 @@ class LayerAttention:
 
     name: str
     over: Over
-    """Whether the coefficients sum to 1 over the inputs (of each output), or over the outputs (of each input)."""
+    """Whether the coefficients are shares of the inputs (for each output), or of the outputs (for each input)."""
     choices: int
     """The number of inputs or outputs that they sum over."""
     coefficients: Float[Tensor, "classes height width out channels"]
@@ -150,13 +137,12 @@ def attention(
     numbers = chosen.labels.bincount(minlength=classes).double()
     sums: dict[str, Tensor] = {}
     unsure: dict[str, Tensor] = {}
-    over: dict[str, Over] = {}
     layers = dict(capsule_net.routing_layers())
+    over = {name: divided_over(layer) for name, layer in layers.items()}
     with eval_mode(model):
         for images, labels in batches(model, chosen, batch_size, "attention: coefficients"):
             found = model(images).coefficients
             for name, layer in layers.items():
-                over.setdefault(name, divided_over(found[name]))
                 maps = as_maps(found[name], layer)
                 surety = layer_entropy(maps, over[name], labels if name == "class_caps" else None)
                 for totals, values in ((sums, maps), (unsure, surety)):

@@ -11,7 +11,20 @@ from pathlib import Path
 
 import tyro
 
-from arcaps.cli import analysis, bench, compare, data, export, inference, model, page, reproduce, serve, training
+from arcaps.cli import (
+    analysis,
+    bench,
+    compare,
+    data,
+    export,
+    inference,
+    leaderboard,
+    model,
+    page,
+    reproduce,
+    serve,
+    training,
+)
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
 
@@ -24,6 +37,7 @@ app.command(inference.predict)
 app.command(inference.ensemble)
 app.command(training.sweep)
 app.command(compare.compare)
+app.command(leaderboard.leaderboard)
 app.command(reproduce.reproduce)
 app.command(analysis.analyze)
 app.command(export.export)

@@ -36,6 +36,8 @@ def analyze(
     classes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (),
     dims: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...")] = (),
     layers: bool = True,
+    skip_broken: Flag = False,
+    invert: Flag = False,
     json: Flag = False,
     data_dir: str = "",
 ) -> None:
@@ -50,6 +52,8 @@ def analyze(
         classes: Classes for perturb, by name; by default the first ten.
         dims: Dimensions for perturb; by default all.
         layers: Whether pose also reads from every layer.
+        skip_broken: Leave out files of your own that cannot be read.
+        invert: Turn black into white and white into black in --data, for images that are not as those of the training.
         json: Print the records as JSON.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -64,6 +68,8 @@ def analyze(
         experiments,
         data=data or None,
         others=others,
+        skip_broken=skip_broken,
+        invert=invert,
         data_dir=data_dir or None,
         settings=Settings(count or None, classes or None, dims or None, layers),
     )

@@ -14,6 +14,7 @@ def compare(
     *,
     rows: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW ...")] = (),
     seeds: int = 3,
+    tune: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE ...")] = (),
     settings: tyro.conf.OmitArgPrefixes[RecipeFlags],
     augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
     architecture: tyro.conf.OmitArgPrefixes[ArchitectureFlags],
@@ -31,6 +32,8 @@ def compare(
         rows: Routings, or models, with options: uniform "dynamic(iterations=1)" dense_head. By default all routings
             and the controls. The row attention is always there.
         seeds: Trainings of each row.
+        tune: Settings that each row gets by its own trials, one for each value, on validation images with the first
+            seed: learning_rate=1e-3,3e-3. The test images are used once, after the choice.
         settings: The same for all rows.
         augmentation: The same for all rows.
         architecture: The same for all rows that have it.
@@ -44,6 +47,7 @@ def compare(
     from arcaps.training import Stopped
     from arcaps.training.compare import CONTROLS
     from arcaps.training.compare import compare as start
+    from arcaps.training.sweep import read_grid
 
     place = Path(folder or f"runs/compare-{recipe}")
     common: dict[str, Any] = {**settings, **augmentation, **architecture}
@@ -52,7 +56,16 @@ def compare(
         chosen = rows or (*[name for name in list_routings() if name not in CONTROLS], *CONTROLS)
         try:
             session = {"data_dir": data_dir or None}
-            start(recipe, chosen, folder=place, seeds=seeds, max_minutes=max_minutes or None, session=session, **common)
+            start(
+                recipe,
+                chosen,
+                folder=place,
+                seeds=seeds,
+                tune=read_grid(tune),
+                max_minutes=max_minutes or None,
+                session=session,
+                **common,
+            )
         except Stopped as stop:
             print(f"{stop}; everything is saved: run the same command again to resume")
             code = stop.code

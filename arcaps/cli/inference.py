@@ -20,6 +20,8 @@ def evaluate(
     device: str = "auto",
     precision: Literal["auto", "float32", "bfloat16"] = "auto",
     skip_broken: Flag = False,
+    invert: Flag = False,
+    shifts: int = 0,
     json: Flag = False,
     data_dir: str | None = None,
 ) -> None:
@@ -27,11 +29,14 @@ def evaluate(
 
     Args:
         run: A run folder, or a .safetensors file.
-        data: A data set's name, or a folder of images; by default what the run was tested on.
+        data: A data set's name, or a folder of images, which get the model's size and channels; by default what the
+            run was tested on.
         part: Which part of the data set.
         device: auto, cpu, cuda, cuda:1 or mps.
         precision: auto is bfloat16 on GPUs that compute in it, else float32.
         skip_broken: Leave out files of your own that cannot be read.
+        invert: Turn black into white and white into black in --data, for images that are not as those of the training.
+        shifts: Average the scores over each image shifted by up to this number of pixels: 1 gives 9 views.
         json: Print JSON instead of tables.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -39,7 +44,15 @@ def evaluate(
     from arcaps.training.inference import evaluate_run
 
     evaluation = evaluate_run(
-        run, data=data, part=part, device=device, precision=precision, skip_broken=skip_broken, data_dir=data_dir
+        run,
+        data=data,
+        part=part,
+        device=device,
+        precision=precision,
+        skip_broken=skip_broken,
+        invert=invert,
+        shifts=shifts,
+        data_dir=data_dir,
     )
     if json:
         print(jsonlib.dumps(evaluation.as_dict(), indent=2))
@@ -70,6 +83,7 @@ def predict(
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE ...")],
     *,
     top: int = 3,
+    invert: Flag = False,
     csv: Path | None = None,
     json: Flag = False,
     device: str = "auto",
@@ -82,6 +96,7 @@ def predict(
         model: A run folder, a .safetensors file, an exported .onnx file, or the name of pretrained weights.
         images: Image files, or folders of them.
         top: How many classes to print for each image, the highest score first.
+        invert: Turn black into white and white into black, for images that are not as those of the training.
         csv: Also write a CSV file with the class and the score of every class of each image.
         json: Print JSON instead of lines.
         device: auto, cpu, cuda, cuda:1 or mps.
@@ -91,7 +106,7 @@ def predict(
     if top < 1:
         raise ArcapsError(f"top is {top}: give at least 1")
     found = []
-    for prediction in predict_with_progress(model, images, device):
+    for prediction in predict_with_progress(model, images, invert=invert, device=device):
         found.append(prediction)
         if prediction.problem:
             print(f"arcaps: {prediction.problem}", file=sys.stderr)
@@ -124,6 +139,9 @@ def ensemble(
     *,
     data: str | None = None,
     device: str = "auto",
+    skip_broken: Flag = False,
+    invert: Flag = False,
+    shifts: int = 0,
     json: Flag = False,
     data_dir: str | None = None,
 ) -> None:
@@ -133,6 +151,9 @@ def ensemble(
         runs: Run folders, or .safetensors files.
         data: A data set's name, or a folder of images; by default what the first run was tested on.
         device: auto, cpu, cuda, cuda:1 or mps.
+        skip_broken: Leave out files of your own that cannot be read.
+        invert: Turn black into white and white into black in --data, for images that are not as those of the training.
+        shifts: Average the scores over each image shifted by up to this number of pixels: 1 gives 9 views.
         json: Print JSON instead of lines.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -140,7 +161,9 @@ def ensemble(
 
     if len(runs) < 2:
         raise ArcapsError("an ensemble is of two runs or more: give their folders")
-    members, together = evaluate_ensemble(list(runs), data=data, device=device, data_dir=data_dir)
+    members, together = evaluate_ensemble(
+        list(runs), data=data, device=device, skip_broken=skip_broken, invert=invert, shifts=shifts, data_dir=data_dir
+    )
     if json:
         everything = {
             "members": {str(run): member.as_dict() for run, member in members.items()},

@@ -1,6 +1,7 @@
 """`arcaps info`."""
 
 import json as jsonlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -22,7 +23,8 @@ def info(
     """Show what a model costs: per layer and in total, its shapes, parameters, multiply-adds and memory.
 
     Args:
-        model: ar_capsnet, capsule_net, conv_net, strong_conv_net, or a saved .safetensors file.
+        model: ar_capsnet, capsule_net, conv_net, strong_conv_net, one of your own, a run folder, a saved .safetensors
+            file, or the name of pretrained weights.
         architecture: What is not given is the model's own default.
         batch_size: Images in a training step, for the memory.
         json: Print JSON instead of a table.
@@ -30,13 +32,16 @@ def info(
     import torch
 
     from arcaps.costs import info as measure
-    from arcaps.models import create_model, load
+    from arcaps.models import create_model, list_models
+    from arcaps.training.inference import open_model
+    from arcaps.weights import is_pretrained
 
-    if model.endswith(".safetensors"):
+    there = Path(model).exists() or model.endswith(".safetensors") or is_pretrained(model)
+    if there and model not in list_models():
         if architecture:
             option = next(iter(architecture)).replace("_", "-")
             raise ArcapsError(f"{model} already fixes the architecture: leave out --{option}")
-        found = load(model)
+        found = open_model(model)
     else:
         with torch.device("meta"):
             found = create_model(model, **architecture)

@@ -43,7 +43,7 @@ def train(
         more: Further settings, such as options of a model of your own.
         run: The folder of the new run; by default one below runs/.
         resume: The folder of a run that was stopped; with a larger --epochs a finished run is extended.
-        start_from: Fine-tuning: start from the weights of a run folder or model file, also with other classes.
+        start_from: Fine-tuning: start from a run folder, a model file or a pretrained name, also with other classes.
         device: auto, cpu, cuda, cuda:1 or mps.
         precision: auto is bfloat16 on GPUs that compute in it, else float32. A resumed run keeps its own.
         micro_batch: Cut each batch into parts of this size, for less memory.

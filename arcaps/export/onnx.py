@@ -49,8 +49,6 @@ class Answer(nn.Module):
 
     def named(self, images: Float[Tensor, "batch channels height width"]) -> dict[str, Tensor]:
         """The parts that the model has, by the names that they have in the file."""
-        if isinstance(self.model, Classifier):
-            return flatten(self.model(images), self.parts)
         return flatten(self.model(images), self.parts)
 
 

@@ -3,17 +3,20 @@
 import os
 from typing import Any
 
+from torch import nn
+
 from arcaps.models.base import Classifier, Model, Output, create_model, list_models
 from arcaps.models.capsules import ARCapsNet, CapsuleClassifier, CapsuleNet
 from arcaps.models.cnns import ConvNet, DenseHead, StrongConvNet
 from arcaps.models.efficient_capsnet import EfficientCapsNet
 from arcaps.models.evaluation import Classification, Evaluation
 from arcaps.models.matrix_capsules import MatrixCapsules
+from arcaps.models.own import OwnNetwork
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """The model in a file, in evaluation mode."""
-    return Model.load(path)
+def load(path: str | os.PathLike[str], *, module: nn.Module | None = None) -> Any:
+    """The model in a file, in evaluation mode. For a network of your own, give a `module` of its class."""
+    return Model.load(path) if module is None else OwnNetwork.load_into(path, module)
 
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "MatrixCapsules",
     "Model",
     "Output",
+    "OwnNetwork",
     "StrongConvNet",
     "create_model",
     "list_models",

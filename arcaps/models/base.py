@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from importlib.metadata import version
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from arcaps.capsules import Capsules
+from arcaps.compat import can_be_stored, is_tracing, is_transformed
 from arcaps.errors import ArcapsError
 from arcaps.models.blocks import ConvBlock
 from arcaps.models.evaluation import Classification, Evaluation
@@ -30,6 +32,10 @@ Labels = Int[Tensor, " batch"] | Float[Tensor, "batch classes"]
 """Class numbers, or a 1 for every class that is there."""
 
 
+OWN_NETWORK = "own_network"
+"""The name of a user's own module in recipes and files; it cannot be built by name."""
+
+
 class Output(NamedTuple):
     """What a classifier answers."""
 
@@ -43,6 +49,20 @@ class Output(NamedTuple):
     """What goes into the softmax; None where there is none."""
     coefficients: dict[str, Tensor] = {}  # noqa: RUF012 (nobody writes into it)
     """The coefficients `(..., out_caps, in_caps)` of every routing layer, by its name; empty for a CNN."""
+
+
+can_be_stored(Output)
+
+
+def traceable(output: Output) -> Output:
+    """For torch.jit.trace, which follows tensors alone: those of an output, by the same names, without coefficients."""
+    if not is_tracing():
+        return output
+    there = [name for name in output._fields if isinstance(getattr(output, name), Tensor)]
+    fields: dict[str, Any] = {name: property(itemgetter(number)) for number, name in enumerate(there)}
+    missing = {name: default for name, default in output._field_defaults.items() if name not in there}
+    traced = type("TracedOutput", (Output,), {**missing, **fields})
+    return tuple.__new__(traced, (getattr(output, name) for name in there))
 
 
 @runtime_checkable
@@ -106,6 +126,14 @@ class Model(nn.Module, Named, ABC, kind="model"):
     def __repr__(self) -> str:
         return nn.Module.__repr__(self)
 
+    @classmethod
+    def find(cls: type[M], name: str) -> type[M]:
+        """The model class of that name. A network of your own has none: only its weights are in files."""
+        if name == OWN_NETWORK:
+            way = "in Python, train(model=network), train(resume=run, model=network) or load(file, module=network)"
+            raise ArcapsError(f"the model is a network of your own, which arcaps cannot build by name: give it {way}")
+        return super().find(name)
+
     @abstractmethod
     def forward(self, images: Float[Tensor, "batch channels height width"], labels: Any = None) -> Any:
         """Answer for `images`. With `labels` the answer may use what is right, for the loss alone."""
@@ -164,7 +192,9 @@ class Model(nn.Module, Named, ABC, kind="model"):
         if images.ndim != 4 or tuple(images.shape[1:]) != expected:
             wanted = ", ".join(map(str, expected))
             raise ArcapsError(f"{self.name} takes images (batch, {wanted}), got {tuple(images.shape)}")
-        return images.clone(memory_format=torch.channels_last) if self.channels_last else images
+        if self.channels_last and not is_transformed():  # torch.func knows one order only
+            return images.clone(memory_format=torch.channels_last)
+        return images
 
     def parameter_count(self, *, statistics: bool = False) -> int:
         """Trainable parameters; with `statistics` also BatchNorm's running means and variances, as Keras counts."""
@@ -230,15 +260,7 @@ class Model(nn.Module, Named, ABC, kind="model"):
             raise ArcapsError(f"{path} was written by arcaps {metadata['arcaps_version']}: {error}") from None
         if not isinstance(model, cls):
             raise ArcapsError(f"{path} holds the architecture {name}, not {cls.__name__}: open it with arcaps.load")
-        tensors = model.with_present_names(tensors)
-        check_weights(path, model, tensors)
-        model.load_state_dict(tensors, assign=True)
-        model.class_names = metadata["class_names"]
-        try:
-            model.preprocessing = Preprocessing.from_dict(metadata["preprocessing"], model.image_size, model.channels)
-        except ArcapsError as error:
-            raise ArcapsError(f"{path} was written by arcaps {metadata['arcaps_version']}: {error}") from None
-        return model.eval()
+        return fill_model(path, model, tensors, metadata)
 
 
 class Classifier(Model):
@@ -256,6 +278,19 @@ class Classifier(Model):
     def new_evaluation(self, data: str) -> Classification:
         """An empty confusion matrix."""
         return Classification(data, tuple(self.class_names))
+
+
+def fill_model(path: str | os.PathLike[str], model: M, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> M:
+    """A model with the weights, class names and preprocessing of its file, in evaluation mode."""
+    tensors = model.with_present_names(tensors)
+    check_weights(path, model, tensors)
+    model.load_state_dict(tensors, assign=True)
+    model.class_names = metadata["class_names"]
+    try:
+        model.preprocessing = Preprocessing.from_dict(metadata["preprocessing"], model.image_size, model.channels)
+    except ArcapsError as error:
+        raise ArcapsError(f"{path} was written by arcaps {metadata['arcaps_version']}: {error}") from None
+    return model.eval()
 
 
 def check_weights(path: str | os.PathLike[str], model: Model, tensors: dict[str, Tensor]) -> None:

@@ -6,6 +6,8 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from arcaps.compat import is_transformed
+from arcaps.errors import ArcapsError
 from arcaps.init import start_plain_layers
 
 
@@ -19,7 +21,7 @@ class BatchNorm(nn.BatchNorm2d):
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         if not (self.training and dist.is_available() and dist.is_initialized()):
-            return super().forward(input)
+            return self.forward_alone(input)
         count = all_reduce(input.new_tensor(input.numel() / input.shape[1]))
         mean = all_reduce(input.sum((0, 2, 3))) / count
         centred = input - mean.view(1, -1, 1, 1)
@@ -33,6 +35,18 @@ class BatchNorm(nn.BatchNorm2d):
         self.running_var.lerp_((variance * count / (count - 1)).detach(), self.momentum)
         scale = self.weight * (variance + self.eps).rsqrt()
         return centred * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+
+    def forward_alone(
+        self, input: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        """In one process. In training inside torch.func, which cannot follow the running statistics, say what to do."""
+        if not is_transformed():
+            return super().forward(input)
+        try:
+            return super().forward(input)
+        except RuntimeError as error:
+            way = "call model.eval() or torch.func.replace_all_batch_norm_modules_(model) before"
+            raise ArcapsError(f"BatchNorm cannot update its running statistics inside torch.func: {way}") from error
 
 
 class ConvBlock(nn.Module):

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from arcaps.capsules import Capsules
 from arcaps.competition import Competition
-from arcaps.functional import keep_labelled, keep_one
+from arcaps.functional import keep_labelled, keep_one, normalised_entropy
 from arcaps.layers import ClassCaps, ConvCaps, Decoder, PrimaryCaps
 from arcaps.losses import Loss, reconstruction_loss
-from arcaps.models.base import BatchLike, Classifier, Labels, Output
+from arcaps.models.base import BatchLike, Classifier, Labels, Output, traceable
 from arcaps.models.blocks import ConvBlock
 from arcaps.registry import parse_spec
 from arcaps.routing import Routing
@@ -31,6 +31,7 @@ class CapsuleClassifier(Classifier):
     loss_function: Loss
     decoder: Decoder | None
     reconstruction_weight: float
+    entropy_weight: float = 0.0
 
     def routing_layers(self) -> Iterator[tuple[str, ConvCaps]]:
         """Every layer that routes, by name, first layer first."""
@@ -58,7 +59,7 @@ class CapsuleClassifier(Classifier):
             poses = capsules.poses
             shown = keep_one(poses, scores.argmax(-1)) if labels is None else keep_labelled(poses, labels)
             reconstruction = self.decoder(shown)
-        return Output(scores, capsules.poses, reconstruction, logits, coefficients)
+        return traceable(Output(scores, capsules.poses, reconstruction, logits, coefficients))
 
     def losses(self, output: Output, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
         loss = self.loss_function
@@ -67,6 +68,9 @@ class CapsuleClassifier(Classifier):
             parts["reconstruction"] = self.reconstruction_weight * reconstruction_loss(
                 output.reconstruction, batch.images
             )
+        if self.entropy_weight:
+            entropy = normalised_entropy(output.coefficients["class_caps"])
+            parts["entropy"] = self.entropy_weight * (1 - entropy).mean()
         return parts
 
 
@@ -135,6 +139,7 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         self.class_caps = ClassCaps(c.caps, dims[-1], c.classes, c.dim, in_size=(height, width), **of_class_layer)
         self.score = Score.build(c.score, c.classes, c.dim, self.class_caps.activation.max_length)
         self.loss_function = Loss.build(c.loss)
+        self.entropy_weight = c.entropy
         self.decoder = Decoder(c.classes, c.dim, (c.channels, *self.image_size)) if c.decoder else None
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from arcaps.init import start_plain_layers
 from arcaps.losses import CrossEntropy
-from arcaps.models.base import BatchLike, Classifier, Labels, Output
+from arcaps.models.base import BatchLike, Classifier, Labels, Output, traceable
 from arcaps.models.blocks import ConvBlock
 from arcaps.settings import ConvNetConfig, DenseHeadConfig, ModelConfig, StrongConvNetConfig
 
@@ -33,7 +33,7 @@ class ConvolutionalClassifier(Classifier):
 
     def forward(self, images: Float[Tensor, "batch channels height width"], labels: Labels | None = None) -> Output:
         logits = self.head(self.stages(self.accept(images)))
-        return Output(logits.softmax(-1), logits=logits)
+        return traceable(Output(logits.softmax(-1), logits=logits))
 
     def losses(self, output: Output, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
         return {"cross_entropy": self.cross_entropy(output.scores, batch.labels, logits=output.logits)}
@@ -136,6 +136,7 @@ class DenseHead(ConvolutionalClassifier, name="dense_head"):
             ConvBlock(c.stem_channels, widths[0], stride=2),
             *(ConvBlock(*pair, stride=stride) for pair, stride in zip(pairwise(widths), c.strides, strict=True)),
         )
+        assert c.dropout is not None
         area = prod(-(-side // 2**strided) for side in self.image_size)
         self.head = nn.Sequential(nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(widths[-1] * area, c.classes))
         start_plain_layers(self.head)

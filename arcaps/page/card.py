@@ -13,11 +13,15 @@ from arcaps.data import Dataset
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier, Output
 from arcaps.models.capsules import CapsuleClassifier
+from arcaps.routing import Routing
 
 TITLES = {
     "ar_capsnet": "AR CapsNet",
     "capsule_net": "CapsuleNet",
     "conv_net": "ConvNet",
+    "dense_head": "Dense head",
+    "efficient_capsnet": "Efficient-CapsNet",
+    "matrix_capsules": "Matrix capsules",
     "strong_conv_net": "StrongConvNet",
 }
 LOOKED_AT = 1000
@@ -135,6 +139,7 @@ def make_card(model: Classifier, facts: Facts, examples: Examples, precision: st
         "first": min(7, len(examples.right) - 1) if facts.is_mnist else 0,
         "examples": examples.right,
         "mistakes": examples.wrong,
+        "score": "softmax",
         "dim": 0,
         "range": 1.5,
         "decoder": False,
@@ -153,6 +158,7 @@ def describe_capsules(model: CapsuleClassifier, output: Output) -> dict[str, Any
     largest = float(output.capsules.abs().max())
     reach = max(1.5 * largest, 0.1)
     return {
+        "score": model.score.name,
         "dim": dim,
         "range": reach,
         "decoder": model.decoder is not None,
@@ -162,28 +168,40 @@ def describe_capsules(model: CapsuleClassifier, output: Output) -> dict[str, Any
 
 
 def describe_layer(name: str, coefficients: Tensor, model: CapsuleClassifier) -> dict[str, Any]:
-    """The shape of a layer's coefficients, and over what they add up to 1."""
-    layer = model.class_caps
-    is_last = name == "class_caps"
-    if is_last:  # it has no positions, unless each is an input of its own
+    """The shape of a layer's coefficients, and what they add up to."""
+    layer = dict(model.routing_layers())[name]
+    last = model.class_caps if name == "class_caps" else None
+    sums = what_adds_up(coefficients, layer.routing)
+    if last is not None:  # it has no positions, unless each is an input of its own
         coefficients = coefficients[:, None, None]
     height, width, out, inp = coefficients.shape[1:]
-    divides = dict(model.routing_layers())[name].routing.divides
+    places = inp // layer.votes.in_caps
+    positions = last is not None and places > 1
+    if last is not None and positions:
+        height, width = last.in_size
+        inp //= places
     across = getattr(layer.activation, "across", False)
-    positions = is_last and inp == layer.votes.in_caps * layer.in_size[0] * layer.in_size[1] != layer.votes.in_caps
-    if positions:
-        height, width = layer.in_size
-        inp //= height * width
     return {
         "name": name,
         "height": height,
         "width": width,
         "out": out,
         "inp": inp,
-        "divides": divides,
+        "window": 1 if positions else places,  # the inputs of one output are (window, capsules)
+        "sums": sums,
         "positions": positions,  # the inputs are (height, width, inp)
-        "classes": is_last and layer.layout == "text" and not across,  # each output is a class
+        "classes": last is not None and last.layout == "text" and not across,  # each output is a class
     }
+
+
+def what_adds_up(coefficients: Float[Tensor, "*batch out inp"], routing: Routing) -> str:
+    """Over which axis the coefficients sum to 1: "inputs", "outputs", "neither"; "less": over the outputs, at most."""
+    if routing.divides == "neither":
+        return "neither"
+    totals = coefficients.sum(-1 if routing.divides == "inputs" else -2)
+    if torch.allclose(totals, torch.ones(()), atol=1e-3):
+        return routing.divides
+    return "less" if routing.divides == "outputs" and float(totals.max()) <= 1.001 else "neither"
 
 
 def rank_dimensions(

@@ -11,6 +11,8 @@ import { PathPanel } from "arcaps/panels/path.js";
 import { RoutingPanel } from "arcaps/panels/routing.js";
 
 const find = (id) => document.getElementById(id);
+/** With more classes than this, only the best are shown. */
+const MOST_CLASSES = 12;
 
 /** What all panels share. A panel has `show()` for a new answer and, if it shows the moved capsule, `showMoved()`. */
 class Page {
@@ -46,6 +48,14 @@ class Page {
   get best() {
     const scores = this.answer.scores.data;
     return scores.indexOf(Math.max(...scores));
+  }
+
+  /** The classes that are shown: all of them, or the best and the chosen one, best first. */
+  get shownLabels() {
+    const scores = this.answer.scores.data, labels = [...scores.keys()];
+    if (labels.length <= MOST_CLASSES) return labels;
+    const best = labels.sort((a, b) => scores[b] - scores[a]).slice(0, MOST_CLASSES);
+    return best.includes(this.label) ? best : [...best, this.label];
   }
 
   /** @param {number} label */
@@ -144,8 +154,8 @@ class Page {
 /** What stands below the title. */
 function facts({ card, network }) {
   const parts = [`${card.title}, ${card.parameters.toLocaleString("en")} parameters`];
-  if (card.accuracy !== null) parts.push(`${(100 * card.accuracy).toFixed(1)} % of ${card.tested.toLocaleString("en")} test images right`);
-  parts.push("runs in this page");
+  if (card.accuracy !== null) parts.push(`accuracy ${(100 * card.accuracy).toFixed(1)} % on ${card.tested.toLocaleString("en")} test images`);
+  parts.push("computed in this page");
   if (network.times.length) parts.push(`${network.milliseconds.toFixed(1)} ms per image`);
   return parts.join(" · ");
 }
@@ -214,6 +224,7 @@ async function start() {
   if (card.dim) page.panels.push(new PathPanel(page));
   if (card.layers.length) page.panels.push(new RoutingPanel(page));
   document.body.classList.toggle("flat", !card.dim);
+  document.body.classList.toggle("no-decoder", !card.decoder);
   await page.panels[0].load();
   startTheme(page);
   startLink();

@@ -5,7 +5,7 @@ import { asset, text } from "arcaps/assets.js";
 /**
  * @typedef {{data: Float32Array, dims: number[]}} Values
  * @typedef {{outputs: Object<string, Values>, milliseconds: number}} Answer
- * @typedef {{name: string, height: number, width: number, out: number, inp: number, divides: string, positions: boolean, classes: boolean}} Layer
+ * @typedef {{name: string, height: number, width: number, out: number, inp: number, window: number, sums: string, positions: boolean, classes: boolean}} Layer
  * @typedef {Object} Card What the page knows of the model: model.json, written by arcaps.
  * @property {string} title
  * @property {string[]} class_names

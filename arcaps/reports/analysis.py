@@ -76,7 +76,14 @@ def report_file(path: Path) -> Path:
 
 
 def open_subject(
-    path: Path, chosen: Sequence[str], data: str | None, others: Sequence[Path], data_dir: str | None
+    path: Path,
+    chosen: Sequence[str],
+    data: str | None,
+    others: Sequence[Path],
+    data_dir: str | None,
+    *,
+    skip_broken: bool = False,
+    invert: bool = False,
 ) -> Subject:
     """The model and the test images of a run, and the models of the other runs."""
     run = Run.open(path)
@@ -90,7 +97,8 @@ def open_subject(
         further[called] = open_model(other).to(device).for_inference()
         if list(further[called].class_names) != list(model.class_names):
             raise ArcapsError(f"{other} has other classes than {path}: give runs with the same classes, in one order")
-    dataset = match_classes(choose_data(path, model, data, data_dir).test, model.class_names, allow_missing=True)
+    parts = choose_data(path, model, data, data_dir, skip_broken=skip_broken, invert=invert)
+    dataset = match_classes(parts.test, model.class_names, allow_missing=True)
     known = None
     if "pose" in chosen and data is None and (run.recipe.test_data or "").startswith("affnist"):
         known = dataset
@@ -105,17 +113,20 @@ def analyze_run(
     *,
     data: str | None = None,
     others: Sequence[Path] = (),
+    skip_broken: bool = False,
+    invert: bool = False,
     data_dir: str | None = None,
     settings: Settings | None = None,
 ) -> dict[str, Record]:
     """Run experiments on a run: files in `RUN/analysis`, sections in its report; returns the records by name.
 
     An experiment that does not apply to the model is skipped with a warning, unless it was asked for by name. `others`
-    are runs to compare with in pose and robustness.
+    are runs to compare with in pose and robustness. `skip_broken` leaves out files of `data` that cannot be read;
+    `invert` turns black into white and white into black in it.
     """
     chosen = choose_experiments(experiments)
     settings = settings or Settings()
-    subject = open_subject(path, chosen, data, others, data_dir)
+    subject = open_subject(path, chosen, data, others, data_dir, skip_broken=skip_broken, invert=invert)
     choose_images(subject.model, subject.dataset, settings.count)
     records = {}
     for name in chosen:

@@ -7,12 +7,16 @@ from typing import Any
 
 from arcaps import figures
 from arcaps.errors import ArcapsError
-from arcaps.reports.results import read_records
+from arcaps.reports.results import fill_page, read_records
 from arcaps.statistics import mean_interval
 from arcaps.storage import read_json, write_whole
 from arcaps.training.compare import BASELINE, CONTROLS
+from arcaps.training.leaderboard import LEADERBOARDS
 
 Record = dict[str, Any]
+LEADERBOARD_START = "<!-- leaderboard: made by arcaps leaderboard --page -->"
+LEADERBOARD_END = "<!-- end of leaderboard -->"
+"""What stands before and after the tables in a page."""
 
 
 def write_comparison(folder: Path) -> Path:
@@ -29,6 +33,23 @@ def write_comparison(folder: Path) -> Path:
     path = folder / "comparison.md"
     write_whole(path, "\n".join(lines).encode())
     return path
+
+
+def leaderboard_tables(records: Path) -> str:
+    """Build the tables of all leaderboards that have records, each under its title."""
+    parts = []
+    for board in LEADERBOARDS:
+        folder = records / board.name
+        if (folder / "comparison.json").exists() and (found := read_comparison(folder)):
+            costs = read_json(folder / "costs.json") if (folder / "costs.json").exists() else {}
+            about = describe(read_json(folder / "comparison.json"), found, costs.get("machine"))
+            parts += [f"### {board.title}: `arcaps leaderboard {board.name}`", comparison_table(found, costs), about]
+    return "\n\n".join(parts)
+
+
+def fill_leaderboard(page: Path, records: Path) -> None:
+    """Put the tables of the leaderboards between the marks of a page."""
+    fill_page(page, leaderboard_tables(records), start=LEADERBOARD_START, end=LEADERBOARD_END)
 
 
 def read_comparison(folder: Path) -> dict[str, list[Record]]:
@@ -82,8 +103,8 @@ def comparison_table(records: dict[str, list[Record]], costs: dict[str, Any]) ->
     baseline = tests(records.get(BASELINE, []))
     lines = [
         f"| row | seeds | validation | test | points above {BASELINE} (95 % interval) | parameters | of the routing "
-        "| million multiply-adds | ms per step | ms per image | peak MB |",
-        "|---|" + "---:|" * 10,
+        "| million multiply-adds | ms per step | ms per image | peak MB | chosen |",
+        "|---|" + "---:|" * 10 + "---|",
     ]
     for name, rows in records.items():
         test, cost = tests(rows), costs.get(name)
@@ -103,8 +124,15 @@ def comparison_table(records: dict[str, list[Record]], costs: dict[str, Any]) ->
                 f"{cost['image_ms']:,.2f}",
                 f"{cost['peak_mb']:,.0f}",
             ]
-        lines.append(f"| {' | '.join([*cells, *[''] * (11 - len(cells))])} |")
+        cells += [""] * (11 - len(cells))
+        lines.append(f"| {' | '.join([*cells, chosen(rows[0])])} |")
     return "\n".join(lines)
+
+
+def chosen(record: Record) -> str:
+    """The point of the grid that the row's trials chose; nothing where there was nothing to choose."""
+    tried = record.get("trials", {})
+    return min(tried, key=tried.__getitem__).removeprefix(f"{record['row']}-") if tried else ""
 
 
 def point(name: str, rows: Sequence[Record], cost: dict[str, Any]) -> dict[str, Any]:
@@ -128,6 +156,9 @@ def describe(settings: dict[str, Any], records: dict[str, list[Record]], machine
     text += (
         " Multiply-adds are those of matrix products in one forward pass; elementwise work shows in the times alone."
     )
+    if tune := settings.get("tune"):
+        values = "; ".join(f"{key} from {', '.join(map(str, found))}" for key, found in tune.items())
+        text += f" Each row has its own {values}, chosen by one training each on validation images with the first seed."
     text += " Peak MB are the tensors alive in a training step."
     if machine is not None:
         text += f" Times: {machine['processor']}, {machine['threads']} threads, medians of interleaved steps."

@@ -31,7 +31,13 @@ def results_table(records: dict[str, list[Record]]) -> str:
         "| experiment | paper | test accuracy | parameters | epochs | s per epoch | `arcaps reproduce --only` |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
-    return "\n".join([*lines, *(table_line(row, records[row.name]) for row in ROWS if records.get(row.name))])
+    for row in ROWS:
+        found = records.get(row.name, [])
+        runs = [record for record in found if "runs" not in record]
+        if runs:
+            lines.append(table_line(row, runs))
+            lines += [line for record in found if "runs" in record for line in combined_lines(row, record)]
+    return "\n".join(lines)
 
 
 def table_line(row: Row, records: list[Record]) -> str:
@@ -52,6 +58,30 @@ def table_line(row: Row, records: list[Record]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+def combined_lines(row: Row, record: Record) -> list[str]:
+    """Lines for the same models with test-time shifts, and together as an ensemble."""
+    count = len(record["runs"])
+    tests = {
+        "with test-time shifts": record["shifts"],
+        f"ensemble of {count}": [record["ensemble"]] if count > 1 else [],
+        f"ensemble of {count} with test-time shifts": [record["ensemble_with_shifts"]] if count > 1 else [],
+    }
+    return [
+        f"| {row.title}, {what} |  | {over_seeds(found)} |  |  |  | `{row.name}` |"
+        for what, found in tests.items()
+        if found
+    ]
+
+
+def over_seeds(tests: list[Record]) -> str:
+    """The accuracy of one test with its interval, or of several with their standard deviation."""
+    values = [test["accuracy"] for test in tests]
+    if len(values) == 1:
+        low, high = tests[0]["interval_95"]
+        return f"**{values[0]:.2%}** (n = 1; 95 % interval {low:.2%} to {high:.2%})"
+    return f"**{mean(values):.2%}** ± {stdev(values):.2%} (n = {len(values)})"
+
+
 def accuracy(records: list[Record]) -> str:
     """The test accuracy over the finished seeds, or how far the training has come."""
     finished = [record for record in records if record["result"] is not None]
@@ -59,22 +89,17 @@ def accuracy(records: list[Record]) -> str:
         record = records[0]
         best = 1 - min(record["curves"]["validation_error"])
         return f"not finished: validation {best:.2%} after {record['epochs']} of {record['recipe']['epochs']} epochs"
-    values = [record["result"]["test"]["accuracy"] for record in finished]
-    if len(values) == 1:
-        low, high = finished[0]["result"]["test"]["interval_95"]
-        text = f"**{values[0]:.2%}** (n = 1; 95 % interval {low:.2%} to {high:.2%})"
-    else:
-        text = f"**{mean(values):.2%}** ± {stdev(values):.2%} (n = {len(values)})"
+    text = over_seeds([record["result"]["test"] for record in finished])
     others = [record["result"].get("chosen_as_in_the_paper") for record in finished]
     chosen = [other["test"]["accuracy"] for other in others if other]
     return f"{text}; epoch chosen as in the paper: {mean(chosen):.2%}" if chosen else text
 
 
-def fill_page(page: Path, table: str) -> None:
+def fill_page(page: Path, table: str, *, start: str = START, end: str = END) -> None:
     """Put the table between the marks of a page."""
     text = page.read_text()
-    if START not in text or END not in text:
-        raise ArcapsError(f"{page} has no place for the results: put '{START}' and '{END}' where the table belongs")
-    before, rest = text.split(START, 1)
-    after = rest.split(END, 1)[1]
-    write_whole(page, f"{before}{START}\n{table}\n{END}{after}".encode())
+    if start not in text or end not in text:
+        raise ArcapsError(f"{page} has no place for the results: put '{start}' and '{end}' where the table belongs")
+    before, rest = text.split(start, 1)
+    after = rest.split(end, 1)[1]
+    write_whole(page, f"{before}{start}\n{table}\n{end}{after}".encode())

@@ -29,6 +29,7 @@ def em_routing(
     mass_scale: float = 1.0,
     damping: float = 1.0,
     floor: float = 1e-4,
+    relative: bool = False,
     presence: Float[Tensor, "*where inp"] | None = None,
     compete: Compete = over_outputs,
 ) -> Routed:
@@ -38,8 +39,8 @@ def em_routing(
 
         M-step   w[n, m] = r[n, m] a[m];   R[n] = sum over m of w[n, m]
                  mu[n]  = sum over m of w[n, m] v[n, m] / R[n]
-                 var[n] = sum over m of w[n, m] (v[n, m] - mu[n])^2 / R[n]  +  floor
-                 cost[n] = mass_scale R[n] * sum over d of (beta_u[n] + ln(var[n, d]) / 2)
+                 var[n] = sum over m of w[n, m] (v[n, m] - mu[n])^2 / R[n]  +  floor unit
+                 cost[n] = mass_scale R[n] * sum over d of (beta_u[n] + ln(var[n, d] / unit[d]) / 2)
                  A[n] = sigmoid(lambda (beta_a[n] - cost[n]))
         E-step   z[n, m] = ln A[n] - sum over d of ((v[n, m, d] - mu[n, d])^2 / var[n, d] + ln(2 pi var[n, d])) / 2
                  r = compete(z)                                                 not after the last M-step
@@ -48,11 +49,15 @@ def em_routing(
     logsigmoid, and the floor keeps the variance of a single vote from being 0. With `damping` below 1 the centre is
     `damping * mean + (1 - damping) * last centre`, from 0, and the variance is about that centre. Where all inputs are
     absent, all three are 0. Gradients flow through every iteration.
+
+    `unit` is 1, as in the paper. With `relative` it is the variance of all votes for all outputs together, by the
+    weights of the first M-step: the cost then compares an output's Gaussian with a single one for everything, and does
+    not change with the scale of the votes.
     """
     dim, last = votes.shape[-1], len(inverse_temperatures) - 1
     squares_about = plain_squares if needs_plain_functions() else Squares.apply
     shares = compete(votes.new_zeros(votes.shape[:-1]))
-    centre = votes.new_zeros(())
+    centre, unit = votes.new_zeros(()), votes.new_ones(dim)
     for step, inverse_temperature in enumerate(inverse_temperatures):
         # M-step
         weights = shares if presence is None else shares * presence.unsqueeze(-2)  # (..., out, inp)
@@ -61,9 +66,12 @@ def em_routing(
         mean = mix_votes(votes, parts)  # (..., out, dim)
         centre = mean if damping == 1 else damping * mean + (1 - damping) * centre
         squares = squares_about(votes, centre)  # (..., out, inp, dim)
-        variance = mix_votes(squares, parts) + floor  # (..., out, dim)
+        variance = mix_votes(squares, parts)  # (..., out, dim)
+        if relative and step == 0:
+            unit = total_variance(mean, variance - (mean - centre).square(), mass).unsqueeze(-2)  # (..., 1, dim)
+        variance = variance + floor * unit
         log_variance = variance.log().sum(-1)  # (..., out)
-        cost = mass_scale * mass * (dim * beta_u + 0.5 * log_variance)
+        cost = mass_scale * mass * (dim * beta_u + 0.5 * (log_variance - unit.log().sum(-1)))
         logits = inverse_temperature * (beta_a - cost)
         if step < last:
             # E-step
@@ -71,6 +79,17 @@ def em_routing(
             constant = F.logsigmoid(logits) - 0.5 * (log_variance + dim * log(2 * pi))
             shares = compete(constant.unsqueeze(-1) - 0.5 * distance)
     return Routed(centre, weights, torch.where(mass > 0, logits.sigmoid(), 0))
+
+
+def total_variance(
+    means: Float[Tensor, "*where out dim"],
+    variances: Float[Tensor, "*where out dim"],
+    mass: Float[Tensor, "*where out"],
+) -> Float[Tensor, "*where dim"]:
+    """The variance of all votes together, within the outputs and between them, with 1e-8 added."""
+    parts = shares_of(mass)
+    mean = einsum(parts, means, "... out, ... out dim -> ... dim").unsqueeze(-2)
+    return einsum(parts, variances + (means - mean).square(), "... out, ... out dim -> ... dim") + 1e-8
 
 
 class EMRouting(Routing, name="em"):
@@ -81,10 +100,17 @@ class EMRouting(Routing, name="em"):
     the expected mass `inp / out`, and `inverse_temperature`, lambda, is 1: one value then serves layers of all sizes
     (Gritzman 2019). With `mass="paper"` the mass is as it is, and lambda 0.01.
 
-    What differs from the paper: the relative mass, two iterations instead of three, which two re-implementations found
-    better, and a floor of the variance. `em(damping=0.9, floor=5e-4)` is the M-step of the code that the authors
-    released. For the paper's own layer give votes "matrix", competition "overlap", activation "identity" and score
-    "presence". It is computed in float32 or better: variances do not fit into 16 bits.
+    How large a cost is depends on the scale of the votes too. At the start of a training votes become shorter from
+    layer to layer; with the paper's cost all variances are then near the floor, and all outputs are present alike,
+    without a gradient. With `variance="relative"` variances, and the floor, are counted in units of the variance of all
+    votes together. The parameter `beta_a` is then counted in units of the last logit, so that it learns as fast as the
+    others. Where the presence is the score, dropout before the votes looks like disagreement: train without it.
+
+    What differs from the paper: the relative mass and variance, two iterations instead of three, which two
+    re-implementations found better, and a floor of the variance. The M-step of the code that the authors released is
+    `em(damping=0.9, floor=5e-4, variance="paper")`. For the paper's own layer give votes "matrix", competition
+    "overlap", activation "identity" and score "presence". It is computed in float32 or better: variances do not fit
+    into 16 bits.
     """
 
     needs = frozenset({"presence", "compete"})
@@ -102,11 +128,14 @@ class EMRouting(Routing, name="em"):
         inverse_temperature: float | None = None,
         damping: float = 1.0,
         floor: float = 1e-4,
+        variance: str = "relative",
     ) -> None:
         super().__init__(in_caps, out_caps, dim)
         check_iterations("em", iterations)
         if mass not in ("relative", "paper"):
             raise ArcapsError(f"em routing with mass={mass!r}: there are relative, paper")
+        if variance not in ("relative", "paper"):
+            raise ArcapsError(f"em routing with variance={variance!r}: there are relative, paper")
         if not 0 < damping <= 1:
             raise ArcapsError(f"em routing with damping={damping}: give a number above 0, at most 1 (no damping)")
         if not (isfinite(floor) and floor > 0):
@@ -116,6 +145,7 @@ class EMRouting(Routing, name="em"):
         if inverse_temperature is None:
             inverse_temperature = 1.0 if mass == "relative" else 0.01
         self.inverse_temperatures = [inverse_temperature * (1 - 0.95 ** (t + 1)) for t in range(iterations)]
+        self.relative = variance == "relative"
         self.beta_u = nn.Parameter(torch.zeros(out_caps))
         self.beta_a = nn.Parameter(torch.zeros(out_caps))
 
@@ -131,11 +161,12 @@ class EMRouting(Routing, name="em"):
             return em_routing(
                 votes.to(wide),
                 self.beta_u.to(wide),
-                self.beta_a.to(wide),
+                self.beta_a.to(wide) / (self.inverse_temperatures[-1] if self.relative else 1),
                 inverse_temperatures=self.inverse_temperatures,
                 mass_scale=self.mass_scale,
                 damping=self.damping,
                 floor=self.floor,
+                relative=self.relative,
                 presence=None if presence is None else presence.to(wide),
                 compete=compete,
             )

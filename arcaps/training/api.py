@@ -8,17 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from arcaps.data import Data, Dataset
 from arcaps.errors import ArcapsError
-from arcaps.models import load
-from arcaps.settings import Recipe
+from arcaps.models import Model, load
+from arcaps.models.base import OWN_NETWORK
+from arcaps.settings import Options, Recipe
 from arcaps.training.display import Display, TensorBoard
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision
 from arcaps.training.loop import Session, Trainer, evaluate_best
-from arcaps.training.recipes import find_recipe, override
+from arcaps.training.recipes import CHANGES, FIELDS, FROM_THE_DATA, find_recipe, override
 from arcaps.training.run import Run
-from arcaps.training.splits import Splits, build_model, load_splits, with_absolute_paths
+from arcaps.training.splits import build_model, load_splits, with_absolute_paths
+from arcaps.weights import is_pretrained
 
 logger = logging.getLogger("arcaps")
 
@@ -38,6 +42,7 @@ def train(
     tensorboard: bool = False,
     silent: bool = False,
     report: bool = True,
+    test: bool = True,
     on_step: Callable[[Trainer], None] | None = None,
     on_epoch: Callable[[Trainer, Mapping[str, Any]], None] | None = None,
     **overrides: Any,
@@ -45,15 +50,17 @@ def train(
     """Train a recipe from its first step, or `resume` a run that was stopped: `train("digits", epochs=3, dim=16)`.
 
     `run` is the new run's folder, by default one below `runs/`; `overrides` are fields of the recipe or options of its
-    model. `data` may also be a `Dataset`, a `Data`, or a torch data set or DataLoader. `start_from` is a run or model
-    file whose weights are the start (fine-tuning); layers of another shape, such as those of other classes, are not
-    copied. With `resume` a finished run is left as it is, unless a larger `epochs` extends it. `micro_batch` cuts each
-    batch into smaller ones, for less memory; `max_minutes` stops and saves. `on_step` and `on_epoch` are called after
-    each step and epoch; `silent` shows no progress bar. Under `torchrun` all processes train together. A run that
+    model. `data` may also be a `Dataset`, a `Data`, or a torch data set or DataLoader; `model` may also be a
+    `torch.nn.Module` of your own that answers images with logits, see `arcaps.models.OwnNetwork`. `start_from` is a run
+    or model file whose weights are the start (fine-tuning); layers of another shape, such as those of other classes,
+    are not copied. With `resume` a finished run is left as it is, unless a larger `epochs` extends it. `micro_batch`
+    cuts each batch into smaller ones, for less memory; `max_minutes` stops and saves. Without `test` the run ends
+    before its test, and has no result until it is resumed: for trials of settings. `on_step` and `on_epoch` are called
+    after each step and epoch; `silent` shows no progress bar. Under `torchrun` all processes train together. A run that
     was stopped raises `Stopped`.
     """
     check_session(micro_batch, max_minutes, save_minutes)
-    given = memory_data(overrides)
+    given, network = memory_data(overrides), own_network(overrides)
     processes = join_processes(device)
     with ExitStack() as stack:
         if resume is not None:
@@ -61,16 +68,17 @@ def train(
             if processes.first:
                 stack.enter_context(hold(opened))
             chosen = resumed_recipe(opened, recipe, overrides)
+            require_same(opened, network)
             if opened.result is not None and chosen == opened.recipe:
                 logger.info("%s is finished: %s; nothing was changed", opened.path, opened.result.summary)
                 return opened
             splits = load_splits(chosen, data_dir, opened.data, given=given, strict=True)
             extend(opened, chosen, processes)
         else:
-            chosen = with_absolute_paths(choose_recipe(recipe, overrides))
+            chosen = with_absolute_paths(choose_recipe(recipe, overrides, network))
             splits = load_splits(chosen, data_dir, given=given)
             opened = reserve(run, chosen, processes, stack)
-        model = build_model(chosen, splits)
+        model = build_model(chosen, splits, network)
         if start_from is not None and resume is None:
             copy_weights(start_from, model)
         if resume is None and processes.first:
@@ -95,7 +103,8 @@ def train(
                 logger.info("%s", splits.summary)
                 display.on_start(trainer)
             trainer.train()
-            finish(trainer, report)
+            if test:
+                finish(trainer, report)
         except OSError as error:
             what = f"{error.filename or opened.path}: {error.strerror or error}"
             raise ArcapsError(f"{what}: fix this, then resume with  arcaps train --resume {opened.path}") from None
@@ -131,13 +140,48 @@ def memory_data(overrides: dict[str, Any]) -> Data | None:
     return data
 
 
-def choose_recipe(recipe: str | Recipe | None, overrides: dict[str, Any]) -> Recipe:
-    """The recipe asked for, with what was asked for on top."""
+def own_network(overrides: dict[str, Any]) -> nn.Module | None:
+    """A module that was given in place of a model's name; it is taken out of `overrides`."""
+    network = overrides.get("model")
+    if not isinstance(network, nn.Module):
+        return None
+    inner = getattr(network, "module", getattr(network, "_orig_mod", None))
+    if isinstance(inner, Model) and not isinstance(network, Model):
+        raise ArcapsError(f"model is a {type(network).__name__} around a {inner.name}: give the {inner.name} itself")
+    return overrides.pop("model")
+
+
+def recipe_of(network: nn.Module) -> tuple[str, Options]:
+    """The name and the options by which a run folder knows a network."""
+    if not isinstance(network, Model):
+        return OWN_NETWORK, Options()
+    return network.name, Options({key: value for key, value in network.config.items() if key not in FROM_THE_DATA})
+
+
+def choose_recipe(recipe: str | Recipe | None, overrides: dict[str, Any], network: nn.Module | None = None) -> Recipe:
+    """The recipe asked for, with what was asked for on top, for a user's own network if there is one."""
     if recipe is None:
         raise ArcapsError("give a recipe, or --resume with a run: 'arcaps recipes' lists the recipes")
-    if isinstance(recipe, Recipe):
-        return override(recipe, **overrides)
-    return find_recipe(recipe, **overrides)
+    found = recipe if isinstance(recipe, Recipe) else find_recipe(recipe)
+    if network is None:
+        chosen = override(found, **overrides)
+        if dropped := sorted(set(found.options) - set(chosen.options)):
+            what = f"{'options' if len(dropped) > 1 else 'option'} {', '.join(dropped)}"
+            logger.info("recipe %s: %s for %s, dropped with model %s", found.name, what, found.model, chosen.model)
+        return chosen
+    for name in overrides:
+        if name not in (*FIELDS, *CHANGES, "augmentation"):
+            raise ArcapsError(f"{name} is no setting of a recipe, and the model is given already: leave it out")
+    name, options = recipe_of(network)
+    return replace(override(found, **overrides), model=name, options=options)
+
+
+def require_same(run: Run, network: nn.Module | None) -> None:
+    """Refuse to resume a run with a network of another kind."""
+    if network is not None and recipe_of(network)[0] != run.recipe.model:
+        raise ArcapsError(
+            f"{run.path} trains the model {run.recipe.model}: resume it without model={network.__class__.__name__}"
+        )
 
 
 def resumed_recipe(run: Run, recipe: str | Recipe | None, overrides: dict[str, Any]) -> Recipe:
@@ -192,7 +236,7 @@ def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Pr
 
 def copy_weights(path: str | os.PathLike[str], model: Any) -> None:
     """Start from the weights of a trained model, where their shapes are the same."""
-    source = load(path) if Path(path).is_file() else Run.open(path).model()
+    source = load(path) if Path(path).is_file() or is_pretrained(path) else Run.open(path).model()
     wanted, found = model.state_dict(), source.state_dict()
     same = {name: value for name, value in found.items() if name in wanted and wanted[name].shape == value.shape}
     if not same:
@@ -216,13 +260,14 @@ def finish(trainer: Trainer, report: bool) -> None:
         if trainer.processes.first:
             run.write_json("result.json", result.as_dict())
             if report:
-                write_report(run, trainer.splits)
+                write_report(trainer)
 
 
-def write_report(run: Run, splits: Splits) -> None:
+def write_report(trainer: Trainer) -> None:
     """Write the report of a finished run; a report that fails does not cost the result."""
     from arcaps.reports.run import try_report
 
+    run, splits = trainer.run, trainer.splits
     assert run.result is not None
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    try_report(run.path, run.config, run.metrics, run.result.as_dict(), run.model(), splits.test, parts=parts)
+    try_report(run.path, run.config, run.metrics, run.result.as_dict(), trainer.best_model(), splits.test, parts=parts)

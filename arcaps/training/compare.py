@@ -2,6 +2,9 @@
 
 Each cell, a row at one seed, is an ordinary run folder. What the table and the figure quote is written as records: one
 for each run, and `costs.json` with what each row costs. Seeds are the same for all rows, so differences are paired.
+
+With a grid to tune, each row is first trained at every point of it with its first seed, without a test. The point with
+the lowest validation error is the row's; the training of that point is the row's first seed, and is tested then.
 """
 
 import json
@@ -9,7 +12,8 @@ import logging
 import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.recipes import find_recipe
 from arcaps.training.reproduce import Row, queue, record, write_record
 from arcaps.training.run import Run, surroundings
+from arcaps.training.sweep import point_name, points_of
 
 logger = logging.getLogger("arcaps")
 
@@ -74,26 +79,87 @@ def compare(
     *,
     folder: Path,
     seeds: int = 3,
+    tune: dict[str, list[Any]] | None = None,
     max_minutes: float | None = None,
     session: dict[str, Any] | None = None,
     **common: Any,
 ) -> None:
     """Train every row at every seed as far as it is not done, then write the records and measure what each row costs.
 
-    `common` are settings of the recipe or of its model, for all rows; `session` goes to `train`. The same call resumes
-    after a stop; more rows and more seeds can be added, other settings need another folder.
+    `common` are settings of the recipe or of its model, for all rows; `tune` is a grid of settings from which each row
+    gets its own by its validation error; `session` goes to `train`. The same call resumes after a stop; more rows and
+    more seeds can be added, other settings need another folder. Several processes may work on one folder.
     """
     rows = rows_of(specs, recipe, seeds, common)
-    remember(folder, {"recipe": recipe, "common": common})
-    cells = list(queue(rows))
+    remember(folder, {"recipe": recipe, "common": common, **({"tune": tune} if tune else {})})
+    until = Deadline(max_minutes)
+    options: dict[str, Any] = {"failed": log_failure, **(session or {})}
+    trials = {row.name: trials_of(row, tune or {}) for row in rows}
+    if tune:
+        first = [trial.job(trial.seeds[0]) for points in trials.values() for trial in points]
+        run_jobs(first, folder, max_minutes=until.minutes_left, test=False, **options)
+    chosen = {name: choose(points, folder) for name, points in trials.items()}
+    tuned = {name: row for name, row in chosen.items() if row is not None}
+    cells = {job.name: name for name, row in tuned.items() for _, job in queue([row])}
+
+    def note(job: Job, run: Run) -> None:
+        name = cells[job.name]
+        tried = {"trials": validation_errors(trials[name], folder)} if tune else {}
+        row = {"row": name, "title": tuned[name].title, **tried}
+        write_record(folder / "records" / f"{job.name}.json", {**record(tuned[name], run), **row})
+
+    jobs = [job for _, job in queue(list(tuned.values()))]
     try:
-        run_jobs([job for _, job in cells], folder, max_minutes=max_minutes, failed=log_failure, **(session or {}))
+        run_jobs(jobs, folder, max_minutes=until.minutes_left, finished=note, **options)
     finally:
-        for row, job in cells:
-            run = job.run(folder)
-            if run.metrics:
-                write_record(folder / "records" / f"{job.name}.json", {**record(row, run), "title": row.title})
-    measure(rows, folder)
+        for job in jobs:
+            if job.run(folder).metrics:
+                note(job, job.run(folder))
+    measure(tuned, folder)
+
+
+class Deadline:
+    """When a session that may last some minutes is over."""
+
+    def __init__(self, minutes: float | None) -> None:
+        self.minutes, self.began = minutes, time.monotonic()
+
+    @property
+    def minutes_left(self) -> float | None:
+        """The minutes that are left; None without a limit."""
+        return None if self.minutes is None else max(0.0, self.minutes - (time.monotonic() - self.began) / 60)
+
+
+def trials_of(row: Row, grid: dict[str, list[Any]]) -> list[Row]:
+    """The row at every point of a grid; the row itself, where there is nothing to tune."""
+    if not grid:
+        return [row]
+    return [
+        replace(row, name=f"{row.name}-{point_name(point)}", overrides={**row.overrides, **point})
+        for point in points_of(grid)
+    ]
+
+
+def validation_errors(trials: Sequence[Row], folder: Path) -> dict[str, float]:
+    """The lowest validation error of each trial that has had all its epochs, by the trial's name."""
+    jobs = {trial.name: trial.job(trial.seeds[0]) for trial in trials}
+    done = {name: job for name, job in jobs.items() if job.state(folder) in ("trained", "finished")}
+    return {name: min(line["validation_error"] for line in job.run(folder).metrics) for name, job in done.items()}
+
+
+def choose(trials: Sequence[Row], folder: Path) -> Row | None:
+    """The trial with the lowest validation error, the first of equals; None while another process trains one of them.
+
+    A trial that failed does not count.
+    """
+    if len(trials) == 1:
+        return trials[0]
+    errors = validation_errors(trials, folder)
+    missing = [trial for trial in trials if trial.name not in errors]
+    if not errors or any(trial.job(trial.seeds[0]).run(folder).held for trial in missing):
+        logger.info("%s: its trials are not done; another process goes on with it", trials[0].title)
+        return None
+    return min((trial for trial in trials if trial.name in errors), key=lambda trial: errors[trial.name])
 
 
 def log_failure(job: Job, error: ArcapsError) -> None:
@@ -110,14 +176,14 @@ def remember(folder: Path, settings: dict[str, Any]) -> None:
         raise ArcapsError(f"{folder} holds a comparison with other settings, {read_json(path)}: give another --folder")
 
 
-def measure(rows: Sequence[Row], folder: Path, *, rounds: int = 7) -> None:
+def measure(rows: Mapping[str, Row], folder: Path, *, rounds: int = 7) -> None:
     """Measure the cost of each row that has a model and no figures yet: `costs.json`.
 
     Steps of all rows are interleaved and medians taken, so that other work of the machine falls on all of them alike.
     """
     path = folder / "costs.json"
     known: dict[str, Any] = read_json(path) if path.exists() else {}
-    runs = {row.name: row.job(row.seeds[0]).run(folder) for row in rows}
+    runs = {name: row.job(row.seeds[0]).run(folder) for name, row in rows.items()}
     runs = {name: run for name, run in runs.items() if run.result is not None}
     if runs.keys() <= known.keys():
         return

@@ -1,14 +1,17 @@
 """How good a model is on a data set."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
-from arcaps.models import Classification, Model
+from arcaps.models import Classification, Model, Output
+from arcaps.models.own import answer_scores
 from arcaps.training.distributed import Processes
 
 
@@ -47,16 +50,29 @@ def class_scores(
     device: torch.device | None = None,
     precision: torch.dtype = torch.float32,
     batch_size: int = 250,
+    shifts: int = 0,
 ) -> Float[Tensor, "count classes"]:
-    """The model's scores for every image."""
+    """The model's scores for every image; with `shifts`, their mean over the image shifted by up to so many pixels."""
     require_fit(model, dataset)
     device = device or next(model.parameters()).device
     model = model.for_inference()
     scores = []
     for pixels in dataset.images.split(batch_size):
+        views = shifted(model.preprocessing(pixels.to(device)), shifts)
         with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-            scores.append(model(model.preprocessing(pixels.to(device))).scores.float().cpu())
+            scores.append(torch.stack([model(view).scores.float().cpu() for view in views]).mean(0))
     return torch.cat(scores)
+
+
+def shifted(
+    images: Float[Tensor, "batch channels height width"], shifts: int
+) -> Iterator[Float[Tensor, "batch channels height width"]]:
+    """The images shifted by every number of pixels up to `shifts`, in both directions, with black at the border."""
+    height, width = images.shape[-2:]
+    framed = F.pad(images, (shifts,) * 4)
+    for top in range(2 * shifts + 1):
+        for left in range(2 * shifts + 1):
+            yield framed[..., top : top + height, left : left + width]
 
 
 def move_batch(batch: Batch, device: torch.device) -> Batch:
@@ -65,15 +81,6 @@ def move_batch(batch: Batch, device: torch.device) -> Batch:
         name: value.to(device) for name, value in batch._asdict().items() if isinstance(value, Tensor)
     }
     return batch._replace(**moved)
-
-
-class Scores:
-    """What a user's own module answered, as an evaluation reads it: a tensor of scores, or an output object."""
-
-    def __init__(self, answer: Any, name: str) -> None:
-        self.scores = answer if isinstance(answer, Tensor) else getattr(answer, "scores", None)
-        if not isinstance(self.scores, Tensor) or self.scores.ndim != 2:
-            raise ArcapsError(f"{name} answers with {type(answer).__name__}: it must answer with (batch, classes)")
 
 
 @torch.no_grad()
@@ -111,7 +118,7 @@ def evaluate(
             if len(batch.images):
                 with torch.autocast(device.type, precision, enabled=precision != torch.float32):
                     output = answering(batch.images)
-                evaluation.update(output if own else Scores(output, type(model).__name__), batch)
+                evaluation.update(output if own else Output(answer_scores(output, type(model).__name__)), batch)
     finally:
         answering.train(training)
     if processes is not None and world > 1:

@@ -1,5 +1,6 @@
 """Trained models in use: an opened run, evaluation, prediction, ensembles."""
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,16 +13,19 @@ import torch
 from torch import Tensor
 
 from arcaps.data import Data, Dataset, load_data, match_classes
+from arcaps.data.examples import listed
 from arcaps.errors import ArcapsError
-from arcaps.image_files import ImageError, list_images
+from arcaps.image_files import ImageError, is_single_colour, list_images
 from arcaps.models import Classification, Classifier, load
-from arcaps.preprocessing import ONE_IMAGE, Picture, Preprocessing
+from arcaps.preprocessing import ONE_IMAGE, Picture, Preprocessing, to_array
 from arcaps.progress import track
 from arcaps.training.distributed import choose_device
 from arcaps.training.evaluate import choose_precision, class_scores, evaluate
 from arcaps.training.run import Run
 from arcaps.training.splits import WHOLE_FOLDER, Splits, load_splits
 from arcaps.weights import how_made, is_pretrained, weight_names
+
+logger = logging.getLogger("arcaps")
 
 Place: TypeAlias = str | os.PathLike[str]
 
@@ -45,23 +49,35 @@ class OpenedRun:
             raise ArcapsError(f"{self.path} does not say what it was tested on: give --data")
         return load_splits(self.run.recipe, self.data_dir, self.run.data)
 
-    def data(self, name: Place | None = None, *, skip_broken: bool = False) -> Data:
-        """Another data set, as the model's preprocessing makes it and with the model's classes; or the run's own."""
+    def data(self, name: Place | None = None, *, skip_broken: bool = False, invert: bool = False) -> Data:
+        """Another data set, as the model's preprocessing makes it and with the model's classes; or the run's own.
+
+        `invert` turns black into white and white into black first, for images that are not as those of the training.
+        """
         if name is None and is_pretrained(self.path):
             name = str(how_made(str(self.path))["data"])
         if name is None:
+            if invert:
+                raise ArcapsError(f"the images of {self.path} itself are as the model takes them: give --data, too")
             return Data(self.splits.train, self.splits.validation, self.splits.test)
-        options: dict[str, Any] = {"preprocessing": self.model.preprocessing, "data_dir": self.data_dir}
+        own = self.model.preprocessing
+        options: dict[str, Any] = {"preprocessing": inverted(own) if invert else own, "data_dir": self.data_dir}
         found = load_data(name, **options, skip_broken=skip_broken, **WHOLE_FOLDER)
+        found = found.map(lambda part: replace(part, preprocessing=own))
         return found.map(lambda part: match_classes(part, self.model.class_names, allow_missing=True))
 
-    def part(self, part: str = "test", data: Place | None = None, *, skip_broken: bool = False) -> Dataset:
-        """One part of a data set."""
-        parts = self.data(data, skip_broken=skip_broken)._asdict()
+    def part(self, part: str = "test", data: Place | None = None, **reading: bool) -> Dataset:
+        """One part of a data set; `skip_broken` and `invert` are as in `data`."""
+        parts = self.data(data, **reading)._asdict()
         if parts.get(part) is None:
             there = ", ".join(name for name, value in parts.items() if value is not None)
             raise ArcapsError(f"{data or self.path} has no {part} part: there are {there}")
         return parts[part]
+
+
+def inverted(preprocessing: Preprocessing) -> Preprocessing:
+    """The same preprocessing for images with black and white the other way round."""
+    return replace(preprocessing, invert=not preprocessing.invert)
 
 
 def open_run(path: Place, *, device: str = "auto", precision: str = "auto", data_dir: Place | None = None) -> OpenedRun:
@@ -80,12 +96,20 @@ def open_model(path: Place) -> Any:
     return open_run(path, device="cpu").model
 
 
-def choose_data(path: Place, model: Any, data: Place | None, data_dir: Place | None) -> Data:
+def choose_data(
+    path: Place,
+    model: Any,
+    data: Place | None,
+    data_dir: Place | None,
+    *,
+    skip_broken: bool = True,
+    invert: bool = False,
+) -> Data:
     """The data set asked for, as the model takes it; or what the run was made with."""
     path = Path(path)
     run = None if path.is_file() or is_pretrained(path) else Run.open(path)
     opened = OpenedRun(path, model, torch.device("cpu"), torch.float32, run, data_dir)
-    return opened.data(data)
+    return opened.data(data, skip_broken=skip_broken, invert=invert)
 
 
 def evaluate_run(
@@ -96,20 +120,44 @@ def evaluate_run(
     device: str = "auto",
     precision: str = "auto",
     skip_broken: bool = False,
+    invert: bool = False,
     data_dir: Place | None = None,
+    shifts: int = 0,
 ) -> Any:
-    """Evaluate a run's model on a part of a data set."""
+    """Evaluate a run's model on a part of a data set. With `shifts`: by its mean scores over shifted images."""
     opened = open_run(path, device=device, precision=precision, data_dir=data_dir)
-    dataset = opened.part(part, data, skip_broken=skip_broken)
-    return evaluate(opened.model, dataset, precision=opened.precision)
+    dataset = opened.part(part, data, skip_broken=skip_broken, invert=invert)
+    if not shifts:
+        return evaluate(opened.model, dataset, precision=opened.precision)
+    check_shifts(opened.model, shifts)
+    return count_scores(dataset, class_scores(opened.model, dataset, precision=opened.precision, shifts=shifts))
+
+
+def check_shifts(model: Any, shifts: int) -> None:
+    """Refuse shifts that move the image out of its frame, and models without scores."""
+    most = min(model.preprocessing.size) - 1
+    if not 0 <= shifts <= most:
+        raise ArcapsError(f"shifts is {shifts}: give a number of pixels from 0 to {most}")
+    if shifts and not isinstance(model, Classifier):
+        raise ArcapsError(f"{model.name} has no class scores, of which shifts could take the mean: leave --shifts out")
 
 
 def evaluate_ensemble(
-    paths: Sequence[Place], *, data: Place | None = None, device: str = "auto", data_dir: Place | None = None
+    paths: Sequence[Place],
+    *,
+    data: Place | None = None,
+    device: str = "auto",
+    skip_broken: bool = False,
+    invert: bool = False,
+    data_dir: Place | None = None,
+    shifts: int = 0,
 ) -> tuple[dict[Path, Classification], Classification]:
-    """Evaluate classifiers one by one, and all together by the mean of their scores. Classes are matched by name."""
+    """Evaluate classifiers one by one, and all together by the mean of their scores. Classes are matched by name.
+
+    With `shifts` each model's scores are the mean over images shifted by up to this number of pixels.
+    """
     first = open_run(paths[0], device=device, data_dir=data_dir)
-    dataset = first.part("test", data)
+    dataset = first.part("test", data, skip_broken=skip_broken, invert=invert)
     names = list(first.model.class_names)
     members, total = {}, torch.zeros(len(dataset), len(names))
     for path in paths:
@@ -117,8 +165,11 @@ def evaluate_ensemble(
         if sorted(opened.model.class_names) != sorted(names):
             both = f"{path} has the classes {', '.join(opened.model.class_names)}, {paths[0]} has {', '.join(names)}"
             raise ArcapsError(f"{both}: an ensemble is of models with the same classes")
+        check_shifts(opened.model, shifts)
         own = dataset.fit(opened.model.preprocessing)
-        scores = class_scores(opened.model, own)[:, [opened.model.class_names.index(name) for name in names]]
+        scores = class_scores(opened.model, own, shifts=shifts)[
+            :, [opened.model.class_names.index(name) for name in names]
+        ]
         members[Path(path)] = count_scores(dataset, scores)
         total += scores / len(paths)
     return members, count_scores(dataset, total)
@@ -150,21 +201,36 @@ class Prediction:
 
 
 def predict(
-    model: Any, images: "Picture | Iterable[Picture]", *, device: str = "auto", batch_size: int = 64
+    model: Any,
+    images: "Picture | Iterable[Picture]",
+    *,
+    invert: bool = False,
+    device: str = "auto",
+    batch_size: int = 64,
 ) -> list[Prediction]:
     """Predict the class of images: files, folders, Pillow images, arrays or tensors of bytes.
 
     `model` is a model, a run folder, a model file, an exported `.onnx` file or the name of pretrained weights. Images
-    of any size become what the model takes. An image that cannot be read has a `problem` and no label.
+    of any size become what the model takes; `invert` turns black into white and white into black, for images that are
+    not as those of the training. An image that cannot be read has a `problem` and no label.
     """
-    return list(predictions(model, images, device=device, batch_size=batch_size))
+    return list(predictions(model, images, invert=invert, device=device, batch_size=batch_size))
 
 
 def predictions(
-    model: Any, images: "Picture | Iterable[Picture]", *, device: str = "auto", batch_size: int = 64
+    model: Any,
+    images: "Picture | Iterable[Picture]",
+    *,
+    invert: bool = False,
+    device: str = "auto",
+    batch_size: int = 64,
 ) -> Iterator[Prediction]:
     """What `predict` gives, one by one as batches are done."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ArcapsError(f"batch_size is {batch_size!r}: give a whole number, at least 1")
     answer = open_for_prediction(model, device)
+    if invert:
+        answer = replace(answer, preprocessing=inverted(answer.preprocessing))
     if isinstance(images, Tensor) and images.ndim == 4:
         images = list(images)
     named = list(name_images([images] if isinstance(images, ONE_IMAGE) else images))
@@ -202,12 +268,17 @@ class Predictor:
         """Predict a batch of named images."""
         pixels: list[Tensor] = []
         problems: list[str] = []
-        for _, image in named:
+        single_colour: list[str] = []
+        for name, image in named:
             try:
-                pixels.append(self.preprocessing.pixels(image))
+                array = to_array(image)
+                pixels.append(self.preprocessing.pixels(array))
                 problems.append("")
+                single_colour += [name] if is_single_colour(array) else []
             except (ImageError, OSError) as error:
                 problems.append(str(error))
+        if single_colour:
+            logger.warning("%d images are of a single colour: %s", len(single_colour), listed(single_colour))
         scores = iter(self.answer(self.preprocessing(torch.stack(pixels))).tolist() if pixels else [])
         for (name, _), problem in zip(named, problems, strict=True):
             row = {} if problem else dict(zip(self.class_names, next(scores), strict=True))
@@ -250,7 +321,9 @@ def open_place(place: Place) -> Any:
     return open_model(path)
 
 
-def predict_with_progress(model: Place, images: Sequence[Path], device: str = "auto") -> Iterator[Prediction]:
+def predict_with_progress(
+    model: Place, images: Sequence[Path], *, invert: bool = False, device: str = "auto"
+) -> Iterator[Prediction]:
     """What `predict` gives for files and folders, one by one, with a progress bar on a terminal."""
     files = [file for _, file in name_images(images)]
-    yield from track(predictions(model, files, device=device), "predicting", total=len(files))
+    yield from track(predictions(model, files, invert=invert, device=device), "predicting", total=len(files))

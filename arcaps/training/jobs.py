@@ -34,11 +34,13 @@ class Job:
         return with_absolute_paths(find_recipe(self.recipe, **self.overrides))
 
     def state(self, folder: Path) -> str:
-        """`finished`, `begun` or `waiting`."""
+        """`finished`, `trained` (all epochs, not tested yet), `begun` or `waiting`."""
         run = self.run(folder)
         if run.result is not None:
             return "finished"
-        return "begun" if (run.path / "config.json").exists() else "waiting"
+        if not (run.path / "config.json").exists():
+            return "waiting"
+        return "trained" if len(run.metrics) >= run.recipe.epochs else "begun"
 
     def require_same(self, folder: Path) -> None:
         """Refuse a run folder of this name that holds another experiment."""
@@ -62,13 +64,15 @@ def run_jobs(
     max_minutes: float | None = None,
     finished: Callable[[Job, Run], None] = lambda job, run: None,
     failed: Callable[[Job, ArcapsError], None] | None = None,
+    test: bool = True,
     **session: Any,
 ) -> None:
     """Run every job that is not finished, in order, resuming those that were begun.
 
     All settings are checked before the first job runs. Several processes may work on one folder: a job that another
     process holds is passed over. `finished` is called for each job with a result, also for those that had one before;
-    `failed` for each that ended with an error, so that the others still run. `session` goes to `train`.
+    `failed` for each that ended with an error, so that the others still run. Without `test` every job ends before its
+    test. `session` goes to `train`.
     """
     jobs = list(jobs)
     for job in jobs:
@@ -80,10 +84,11 @@ def run_jobs(
         run = job.run(folder)
         left = None if max_minutes is None else max(0.0, max_minutes - (time.monotonic() - began) / 60)
         try:
-            if job.state(folder) == "begun":
-                train(resume=run.path, max_minutes=left, **session)
-            elif job.state(folder) == "waiting":
-                train(job.recipe, run=run.path, max_minutes=left, **session, **job.overrides)
+            state = job.state(folder)
+            if state == "begun" or (state == "trained" and test):
+                train(resume=run.path, max_minutes=left, test=test, **session)
+            elif state == "waiting":
+                train(job.recipe, run=run.path, max_minutes=left, test=test, **session, **job.overrides)
             finished(job, run)
         except RunHeldError:
             logger.info("%s is held by another process", job.name)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -28,7 +29,7 @@ from torch.optim.swa_utils import AveragedModel
 from arcaps.data import Batch, Dataset, Loader
 from arcaps.errors import ArcapsError
 from arcaps.memory import keep_freed_memory
-from arcaps.models import Model
+from arcaps.models import Model, OwnNetwork
 from arcaps.schedule import set_progress
 from arcaps.settings import Recipe
 from arcaps.training.distributed import Processes
@@ -75,6 +76,17 @@ def move_average(decay: float, averaged: list[Tensor], current: list[Tensor], st
             average.copy_(value)
 
 
+def has_unused_parameters(model: Model, dataset: Dataset) -> bool:
+    """Whether the loss leaves a parameter without a gradient. Neither the model nor the random numbers change."""
+    device = next(model.parameters()).device
+    masks = None if dataset.masks is None else dataset.masks[:2]
+    batch = Batch(model.preprocessing(dataset.images[:2]), dataset.labels[:2], len(dataset.images[:2]), masks)
+    probe = deepcopy(model).train()
+    with torch.random.fork_rng():
+        sum(probe.loss(move_batch(batch, device)).values(), torch.zeros((), device=device)).backward()
+    return any(parameter.requires_grad and parameter.grad is None for parameter in probe.parameters())
+
+
 class Trainer:
     """One run, from its first step or from where it was stopped."""
 
@@ -107,7 +119,7 @@ class Trainer:
         if 0 < last < processes.world:
             few = f"the last batch of each epoch has {last} images for {processes.world} processes"
             raise ArcapsError(f"{few}: give another --batch-size")
-        self.parallel = DistributedDataParallel(self.model) if processes.world > 1 else self.model
+        self.parallel = self.model if processes.world == 1 else self.wrap()
         averaging = partial(move_average, recipe.average)
         self.averaged = AveragedModel(model, multi_avg_fn=averaging, use_buffers=True) if recipe.average else None
         torch.manual_seed(recipe.seed + processes.rank)  # the dropout of each process is its own
@@ -118,6 +130,16 @@ class Trainer:
         self.sums: dict[str, float] = {}
         self.stop_requested = ""
         self.stop_code = 0
+
+    def wrap(self) -> DistributedDataParallel:
+        """The model, with its gradients averaged over all processes.
+
+        A routing with one iteration may have parameters that only later iterations use. The processes must know of
+        them, since they wait for every gradient; to look for them costs time in each step.
+        """
+        return DistributedDataParallel(
+            self.model, find_unused_parameters=has_unused_parameters(self.model, self.splits.train)
+        )
 
     def train(self) -> None:
         """Train to the end, or until asked to stop."""
@@ -262,6 +284,11 @@ class Trainer:
         assert isinstance(self.averaged.module, Model)
         return self.averaged.module
 
+    def best_model(self, chosen_by: str = "validation") -> Any:
+        """The model of the best epoch so far, from its file."""
+        module = self.model.module if isinstance(self.model, OwnNetwork) else None
+        return self.run.model(chosen_by, module=module).to(self.processes.device)
+
     def error(self, dataset: Dataset) -> float:
         """The error of the model's evaluation."""
         found = evaluate(self.kept, dataset, processes=self.processes, precision=self.session.precision)
@@ -308,7 +335,11 @@ class Trainer:
         def part(prefix: str) -> dict[str, Tensor]:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-        self.model.load_state_dict(part("model."))
+        try:
+            self.model.load_state_dict(part("model."))
+        except RuntimeError as error:
+            other = f"the checkpoints of {self.run.path} are of another network: {str(error).splitlines()[-1].strip()}"
+            raise ArcapsError(f"{other}: resume with the model that the run began with") from None
         if self.averaged is not None:
             self.averaged.load_state_dict(part("averaged."))
         self.loader.load_state_dict(part("loader."))
@@ -369,8 +400,12 @@ def evaluate_best(trainer: Trainer) -> Result:
     """Evaluate the kept model on the test images: the only time that they are used."""
     results = {}
     for name, best in trainer.best.items():
-        model = trainer.run.model(name).to(trainer.processes.device)
-        test = evaluate(model, trainer.splits.test, processes=trainer.processes, precision=trainer.session.precision)
+        test = evaluate(
+            trainer.best_model(name),
+            trainer.splits.test,
+            processes=trainer.processes,
+            precision=trainer.session.precision,
+        )
         results[name] = Result(int(best["epoch"]), best["error"], test.as_dict(), test.summary)
     chosen, other = results["validation"], results.get("test_validation")
     if other is None:

@@ -25,8 +25,15 @@ MODERN: dict[str, Any] = {
 CIFAR_CHANGES = Augmentation(shift=0.1, rotation=20.0, flip=True)
 DIGIT_CHANGES = Augmentation(shift=0.1, rotation=15.0, scale=0.1, shear=0.1)
 OURS: dict[str, Any] = {"class_activation": "capsule(across=True)", "batch_norm_momentum": 0.1}
+DEEP: dict[str, Any] = {"layers": 3, "strides": (2, 2, 1)}
 AUTHORS: dict[str, Any] = {"layout": "code"}
 SMALL: dict[str, Any] = {"batch_size": 50, "options": Options(batch_norm_momentum=0.1, dim=16, stem_channels=32)}
+LITTLE: dict[str, Any] = {
+    **MODERN,
+    "batch_size": 50,
+    "options": Options(batch_norm_momentum=0.1, dim=8, primary_dim=8, stem_channels=16, decoder=False),
+}
+"""A network so small that many routings can be compared in it."""
 PAPER = (
     Recipe("mnist", "the paper's MNIST", "mnist"),
     Recipe("mnist+", "the paper's MNIST, with shifts", "mnist", augmentation=Augmentation(shift=0.1)),
@@ -76,7 +83,7 @@ RECIPES = {
         *map(as_in_the_code, PAPER),
         our_variant(MNIST, epochs=8),
         our_variant(MNIST_PLUS, augmentation=DIGIT_CHANGES, epochs=12),
-        our_variant(AFFNIST, {"layers": 3, "strides": (2, 2, 1)}, epochs=12),
+        our_variant(AFFNIST, {**DEEP, "stem_channels": 32}, epochs=12),
         our_variant(CIFAR, epochs=30, halve_after=None),
         our_variant(CIFAR_PLUS, epochs=30, halve_after=None),
         Recipe(
@@ -93,6 +100,37 @@ RECIPES = {
             **SMALL,
             augmentation=DIGIT_CHANGES,
             epochs=8,
+        ),
+        Recipe(
+            "mnist-2000",
+            "a small network, 2,000 training digits: a leaderboard of routings",
+            "mnist",
+            **LITTLE,
+            validation=1 / 30,
+            limit=2000,
+            epochs=10,
+        ),
+        Recipe(
+            "affnist-10000",
+            "a small network, 10,000 shifted digits, tested on affNIST (regenerated): a leaderboard of routings",
+            "mnist",
+            test_data="affnist-small",
+            image_size=(40, 40),
+            fit="pad",
+            **LITTLE,
+            augmentation=Augmentation(shift=0.2),
+            validation=1 / 30,
+            limit=10000,
+            epochs=4,
+        ),
+        Recipe(
+            "cifar10-small",
+            "a small network, CIFAR-10 with flips and shifts: a leaderboard of routings",
+            "cifar10",
+            **LITTLE,
+            augmentation=Augmentation(shift=0.1, flip=True),
+            validation=0.04,
+            epochs=4,
         ),
         Recipe("folder", "images of your own: give --data", "", **MODERN, augmentation=DIGIT_CHANGES, epochs=30),
     )

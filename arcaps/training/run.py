@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
-from torch import Tensor
+from torch import Tensor, nn
 
 from arcaps.errors import ArcapsError
 from arcaps.models import load
@@ -89,8 +89,8 @@ class Run:
         """Open an existing run folder."""
         run = cls(Path(path))
         if not (run.path / "config.json").exists():
-            missing = "it has no config.json" if run.path.exists() else "there is no such folder"
-            raise ArcapsError(f"{path} is not a run folder: {missing}")
+            missing = "it has no config.json" if run.path.exists() else "there is no such file or folder"
+            raise ArcapsError(f"{path} is not a run folder: {missing}: give a run folder, or a model file")
         return run
 
     @classmethod
@@ -136,6 +136,17 @@ class Run:
             raise RunHeldError(
                 f"another process trains in {self.path}: wait until it has ended, or give another --run"
             ) from None
+
+    @property
+    def held(self) -> bool:
+        """Whether another process trains in the folder."""
+        if not self.path.exists():
+            return False
+        try:
+            with self.lock():
+                return False
+        except RunHeldError:
+            return True
 
     def start(self, recipe: Recipe, settings: dict[str, Any], data: dict[str, Any] | None) -> None:
         """Write down the settings and the data of a new run."""
@@ -210,11 +221,11 @@ class Run:
         """The file of the best model so far."""
         return self.path / ("model.safetensors" if chosen_by == "validation" else f"model-by-{chosen_by}.safetensors")
 
-    def model(self, chosen_by: str = "validation") -> Any:
-        """The best model so far, in evaluation mode."""
+    def model(self, chosen_by: str = "validation", *, module: nn.Module | None = None) -> Any:
+        """The best model so far, in evaluation mode. For a network of your own, give a `module` of its class."""
         if not self.model_file(chosen_by).exists():
             raise ArcapsError(f"{self.path} has no model yet: its first epoch is not over")
-        return load(self.model_file(chosen_by))
+        return load(self.model_file(chosen_by), module=module)
 
     def states(self) -> list[Path]:
         """The checkpoints, the newest first."""

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from arcaps.data import Data, Dataset, augment, differences, load_data, match_classes
 from arcaps.data.catalogue import is_path
 from arcaps.errors import ArcapsError
-from arcaps.models import Model, create_model
+from arcaps.models import Model, OwnNetwork, create_model
 from arcaps.registry import option_names
 from arcaps.settings import Recipe
 
@@ -135,18 +136,25 @@ def augment_once(dataset: Dataset, recipe: Recipe) -> Dataset:
     return replace(dataset, images=changed.round().clamp(0, 255).to(torch.uint8))
 
 
-def build_model(recipe: Recipe, splits: Splits) -> Any:
-    """The recipe's model, for these images, with weights that depend on the seed alone."""
+def build_model(recipe: Recipe, splits: Splits, network: nn.Module | None = None) -> Any:
+    """The recipe's model, for these images, with weights that depend on the seed alone; or a user's own network."""
     torch.manual_seed(recipe.seed)
-    from_data = {
+    from_data: dict[str, Any] = {
         "image_size": splits.train.image_size,
         "channels": splits.train.channels,
         "classes": len(splits.train.class_names),
     }
-    known = option_names(Model.find(recipe.model))
-    model = create_model(
-        recipe.model, **{name: value for name, value in from_data.items() if name in known}, **recipe.options
-    )
+    if isinstance(network, Model):
+        different = {name: value for name, value in from_data.items() if network.config.get(name, value) != value}
+        if different:
+            raise ArcapsError(f"the {network.name} does not fit {splits.train.name}: give it {different}")
+        model = network
+    elif network is not None:
+        model = OwnNetwork(network, **from_data)
+    else:
+        known = option_names(Model.find(recipe.model))
+        fitting = {name: value for name, value in from_data.items() if name in known}
+        model = create_model(recipe.model, **fitting, **recipe.options)
     model.class_names = list(splits.train.class_names)
     model.preprocessing = splits.train.preprocessing
     return model

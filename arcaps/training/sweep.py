@@ -70,8 +70,7 @@ def run_sweep(
 
     A point that fails has its error in place of a result.
     """
-    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    jobs = [Job(point_name(point), recipe, {**overrides, **point}) for point in points]
+    jobs = [Job(point_name(point), recipe, {**overrides, **point}) for point in points_of(grid)]
     results: dict[str, Result | ArcapsError] = {}
 
     def note(job: Job, run: Run) -> None:
@@ -84,6 +83,11 @@ def run_sweep(
     session: dict[str, Any] = {"data_dir": data_dir, "silent": silent, "report": report}
     run_jobs(jobs, folder, max_minutes=max_minutes, finished=note, failed=note_failure, **session)
     return results
+
+
+def points_of(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every point of a grid: a value for each name."""
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
 def point_name(point: dict[str, Any]) -> str:

@@ -31,10 +31,14 @@ class KernelVotes(Votes):
         self.bias = nn.Parameter(torch.empty(count, self.out_caps, self.out_dim)) if bias else None
         self.reset_parameters()
 
+    fused: bool = False
+    """Whether the weights start as one kernel from an input channel to the votes of all pairs."""
+
     def reset_parameters(self) -> None:
         """Glorot uniform for the kernels from one input to all output channels, zero biases."""
         area = self.area[0] * self.area[1]
-        glorot_uniform_(self.weight, area * self.in_dim, area * self.out_caps * self.out_dim)
+        outputs = self.out_caps * self.out_dim * (self.inputs if self.fused else 1)
+        glorot_uniform_(self.weight, area * self.in_dim, area * outputs)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -62,7 +66,8 @@ class ConvVotes(KernelVotes, name="conv"):
     | s~^(l,n)_(w,h,:,m) | `votes[batch, h, w, n, m]`                                             |
 
     An absent capsule is like padding: poses are multiplied by their presence. A vote is as present as the most
-    present capsule in its window.
+    present capsule in its window. With `fused` the kernels start smaller, as in the authors' code, where one tensor
+    holds the kernels of all pairs: the fan-out of Glorot's formula is `in_caps` times as large.
     """
 
     def __init__(
@@ -75,8 +80,11 @@ class ConvVotes(KernelVotes, name="conv"):
         stride: int = 1,
         padding: str = "same",
         bias: bool = True,
+        *,
+        fused: bool = False,
     ) -> None:
         super().__init__(in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
+        self.fused = fused
         self.make_parameters(self.inputs, bias)
 
     @property

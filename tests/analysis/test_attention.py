@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from arcaps import ArcapsError, Classifier, Dataset
-from arcaps.analysis import attention, normalised_entropy
+from arcaps import ArcapsError, Classifier, ConvCaps, Dataset
+from arcaps.analysis import attention
 from arcaps.analysis.attention import divided_over
 from arcaps.analysis.base import choose_images
+from arcaps.functional import normalised_entropy
 from arcaps.models.capsules import CapsuleClassifier
 from tests.analysis.conftest import SHAPES, noise_images, small_model
 
@@ -17,10 +18,11 @@ def test_entropy() -> None:
     assert normalised_entropy(torch.ones(3, 1)).tolist() == [0, 0, 0]
 
 
-def test_which_axis_is_divided() -> None:
-    logits = torch.randn(5, 4, 6)
-    assert divided_over(logits.softmax(-1)) == "inputs"
-    assert divided_over(logits.softmax(-2)) == "outputs"
+@pytest.mark.parametrize(
+    ("routing", "over"), [("attention", "inputs"), ("dynamic", "outputs"), ("uniform(over='outputs')", "outputs")]
+)
+def test_which_axis_is_divided(routing: str, over: str) -> None:
+    assert divided_over(ConvCaps(3, 4, 5, 4, routing=routing)) == over
 
 
 def test_the_coefficients_of_ar_capsnet(trained: Classifier, digits: Dataset) -> None:

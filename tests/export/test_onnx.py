@@ -1,8 +1,10 @@
 """An exported file answers as the model does."""
 
+import importlib
 import json
 import logging
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ import pytest
 import torch
 from PIL import Image
 
-from arcaps import ArcapsError, Classifier, Dataset, Exported, Routing, create_model, export_decoder, export_onnx
+from arcaps import ArcapsError, Classifier, Dataset, Exported, Routing, create_model, export_decoder, export_onnx, load
 from arcaps.cli import main
 from arcaps.export.convolutions import has_convolution_form
 from arcaps.export.onnx import ALLOWED, flatten
 from arcaps.models.capsules import CapsuleClassifier
+from arcaps.weights import weight_names
 from tests.export.conftest import SMALL, as_taken, taught
 
 Tensors = dict[str, torch.Tensor]
@@ -82,6 +85,27 @@ def test_every_option_exports(options: dict[str, Any], digits: Dataset, tmp_path
     model = taught("ar_capsnet", **options)
     images = as_taken(model, model.preprocessing(digits.images[::10]))
     assert_parity(model, tmp_path / "model.onnx", images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", weight_names())
+def test_pretrained_weights_export_exactly(name: str, digits: Dataset, tmp_path: Path) -> None:
+    model = load(name)
+    exported = export_onnx(model, tmp_path / "model.onnx")
+    images = as_taken(model, model.preprocessing(digits.images))
+    expected, found = all_parts(model, images), exported.run(images.numpy())
+    for part, tensor in expected.items():
+        assert np.abs(found[part] - tensor.numpy()).max() < 1e-5, part
+    assert (found["scores"].argmax(-1) == expected["scores"].argmax(-1).numpy()).all()
+
+
+@pytest.mark.parametrize(("package", "module"), [("onnx", "onnx"), ("onnxscript", "onnx"), ("onnxruntime", "session")])
+def test_a_missing_package_is_named(package: str, module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"arcaps.export.{module}", raising=False)
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(ArcapsError, match=re.escape(f"needs the package {package}: pip install 'arcaps[onnx]'")):
+        importlib.import_module(f"arcaps.export.{module}").Exported.open(tmp_path / "model.onnx")
 
 
 def test_attention_is_exported_as_convolutions(trained: Classifier, tmp_path: Path) -> None:

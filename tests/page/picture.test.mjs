@@ -1,7 +1,8 @@
-// What picture.js, plane.js and link.js promise by themselves. The numbers of the Python library are in test_javascript.py.
+// What picture.js, plane.js, labels.js and link.js promise by themselves. The numbers of the Python library are in test_javascript.py.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { placeLabel } from "../../arcaps/page/labels.js";
 import { read, write } from "../../arcaps/page/link.js";
 import { STRAIGHT, centre, isBlank, place, resize, warp } from "../../arcaps/page/picture.js";
 import { eigen, principalPlane } from "../../arcaps/page/plane.js";
@@ -74,4 +75,14 @@ test("a damaged address is read as far as it makes sense", () => {
   for (const text of ["", "image=%%%", "image=abc", "class=12", "class=x", "moved=99:1_2:x", "angle=north", "size=0", "show=<b>"]) {
     assert.deepEqual(read(text, limits), empty, text);
   }
+});
+
+test("a label stays in the picture and covers as little as possible", () => {
+  const size = { width: 30, height: 14 }, room = { width: 200, height: 100 };
+  const inside = ([left, top, right, bottom]) => left >= 0 && top >= 0 && right <= room.width && bottom <= room.height;
+  const free = placeLabel([100, 50], 0, size, [], room);
+  assert.ok(free[0] > 100 && free[1] < 50 && free[3] > 50); // it continues the direction
+  const moved = placeLabel([100, 50], 0, size, [free], room);
+  assert.ok(moved[0] >= free[2] || moved[2] <= free[0] || moved[1] >= free[3] || moved[3] <= free[1]);
+  for (const corner of [[0, 0], [200, 0], [0, 100], [200, 100]]) assert.ok(inside(placeLabel(corner, 1, size, [], room)));
 });

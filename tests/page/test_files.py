@@ -4,16 +4,21 @@ import gzip
 import hashlib
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from arcaps import ArcapsError, Classifier, Dataset, build_folder, build_page, create_model
+import arcaps.page
+from arcaps import ArcapsError, Classifier, Dataset, Routing, build_folder, build_page, create_model
 from arcaps.cli import main
+from arcaps.models.capsules import CapsuleClassifier
 from arcaps.page import Facts, page_files
 from arcaps.page.build import one_file, static_files
+from arcaps.page.card import TITLES, describe_layer
+from arcaps.scores import Score
 from tests.export.conftest import SMALL
 
 RUNTIME = {
@@ -44,6 +49,12 @@ def test_the_page_itself_names_no_other_host() -> None:
     assert len(own) > 10
     for name, content in own.items():
         assert not re.search(rb"https?://", content), name
+
+
+def test_the_package_stays_small() -> None:
+    root = Path(arcaps.__file__).parent
+    parts = [path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert sum(len(zlib.compress(path.read_bytes(), 1)) for path in parts) < 20e6  # what a wheel of it takes
 
 
 def test_every_module_that_is_imported_is_there() -> None:
@@ -105,13 +116,45 @@ def test_every_kind_of_model_has_a_page(name: str, options: dict[str, Any]) -> N
     assert (card["dim"] > 0) == (name != "strong_conv_net")
     assert len(card["layers"]) == (0 if name == "strong_conv_net" else 1 + model.config.get("layers", 0))
     for layer in card["layers"]:
-        assert layer["divides"] == ("inputs" if "routing" not in options and name == "ar_capsnet" else "outputs")
+        assert layer["sums"] == ("inputs" if "routing" not in options and name == "ar_capsnet" else "outputs")
     if card["layers"]:
         assert card["layers"][-1]["classes"] == (options.get("layout") != "code")
         assert card["layers"][-1]["positions"] == (name == "capsule_net")
     if card["decoder"]:
         assert all(sorted(ranking) == list(range(card["dim"])) for ranking in card["ranking"])
     assert one_file(files).count("asset:") >= 6
+
+
+@pytest.mark.parametrize("head", ["full", "pooled"])
+@pytest.mark.parametrize("routing", sorted(Routing.known))
+def test_the_card_says_what_the_coefficients_are(routing: str, head: str) -> None:
+    model = create_model("ar_capsnet", **SMALL["ar_capsnet"], routing=routing, head=head).eval()
+    assert isinstance(model, CapsuleClassifier)
+    with torch.no_grad():
+        coefficients = model(torch.rand(3, 1, 28, 28)).coefficients
+    for name, tensor in coefficients.items():
+        layer = describe_layer(name, tensor, model)
+        count = layer["out"] * layer["inp"] * layer["height"] * layer["width"]
+        assert count == tensor[0].numel()
+        totals = {"inputs": tensor.sum(-1), "outputs": tensor.sum(-2), "less": tensor.sum(-2)}.get(layer["sums"])
+        if layer["sums"] in ("inputs", "outputs"):
+            assert totals is not None
+            assert totals.numpy() == pytest.approx(1, abs=1e-3)
+        if totals is not None:
+            assert float(totals.max()) <= 1.001
+
+
+def test_the_card_names_every_score_and_the_window_of_matrix_capsules() -> None:
+    model = create_model("matrix_capsules", stem_channels=8, primary_caps=2, caps=2).eval()
+    card = card_of(page_files(model))
+    assert card["score"] == "presence"
+    assert [layer["window"] for layer in card["layers"]] == [9, 9, 1]
+    known = (Path(arcaps.page.__file__).parent / "panels/classes.js").read_text()
+    assert all(f"  {name}: {{ word:" in known for name in Score.known)
+
+
+def test_every_model_has_a_title() -> None:
+    assert set(TITLES) >= set(Classifier.known)
 
 
 def test_a_folder_for_a_static_host(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from arcaps import ArcapsError, Run, create_model
+from arcaps import ArcapsError, Run, create_model, load_data
 from arcaps.analysis import Experiment, Measurement, Record, Settings, Subject
 from arcaps.analysis.section import Section, Table, Text
 from arcaps.cli import main
@@ -137,6 +137,20 @@ def test_mistakes_end_with_one_line(runs: dict[str, Path], command: Any, tmp_pat
             command(*arguments)
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_broken_files_are_left_out_where_asked(runs: dict[str, Path], command: Any, tmp_path: Path) -> None:
+    """Version 0.1 named --skip-broken in the message and did not have it."""
+    test = load_data("digits").test
+    for number in range(12):
+        file = tmp_path / "images" / test.class_names[test.labels[number]] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(test.images[number, 0].numpy()).save(file)
+    (file.parent / "broken.png").write_bytes(b"no image")
+    arguments = (runs["dynamic"], "attention", "--data", tmp_path / "images", "--json")
+    with pytest.raises(SystemExit, match="--skip-broken leaves them out"):
+        command(*arguments)
+    assert json.loads(command(*arguments, "--skip-broken")[0])["attention"]["count"] == 12
 
 
 def test_choice() -> None:

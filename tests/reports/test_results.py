@@ -1,5 +1,7 @@
 """The results table is what the records say."""
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +40,18 @@ def test_a_line_over_several_seeds(tmp_path: Path) -> None:
         write_record(tmp_path / f"mnist-seed{seed}.json", make_record("mnist", seed, accuracy))
     write_record(tmp_path / "cifar10-fast-seed0.json", make_record("cifar10-fast", 0, None))
     write_record(tmp_path / "mnist-fast-seed0.json", make_record("mnist-fast", 0, 0.985))
+    tests = [{"accuracy": accuracy, "interval_95": [0.98, 0.99]} for accuracy in (0.99, 0.988, 0.995, 0.996)]
+    combined: dict[str, Any] = {"row": "mnist", "runs": ["mnist-seed0", "mnist-seed1"], "shifts": tests[:2]}
+    combined |= {"ensemble": tests[2], "ensemble_with_shifts": tests[3]}
+    write_record(tmp_path / "mnist-combined.json", combined)
     table = results_table(read_records(tmp_path)).splitlines()
-    assert len(table) == 5
+    assert len(table) == 8
     assert "| **98.50%** (n = 1; 95 % interval 98.00% to 99.00%) |" in table[2]
     assert "99.46% | **99.20%** ± 0.20% (n = 3) | 5,312,528 | 10 | 100 | `mnist` |" in table[3]
-    assert "not finished: validation 98.00% after 10 of 20 epochs" in table[4]
+    assert "text, with test-time shifts |  | **98.90%** ± 0.14% (n = 2) |" in table[4]
+    assert "text, ensemble of 2 |  | **99.50%** (n = 1; 95 % interval" in table[5]
+    assert "text, ensemble of 2 with test-time shifts |  | **99.60%** (n = 1; 95 % interval" in table[6]
+    assert "not finished: validation 98.00% after 10 of 20 epochs" in table[7]
 
 
 def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
@@ -61,3 +70,14 @@ def test_the_queue_takes_the_first_seed_of_every_row_first() -> None:
     assert len(names) == len(set(names)) == sum(len(row.seeds) for row in ROWS)
     with pytest.raises(ArcapsError, match="unknown row of the results 'minst': did you mean 'mnist'"):
         choose_rows(("minst",))
+
+
+def test_the_ablation_table_is_what_its_records_say() -> None:
+    spec = spec_from_file_location("ablation", ROOT / "scripts/ablation.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = module_from_spec(spec)
+    sys.modules[spec.name] = script  # where its dataclasses look for their module
+    spec.loader.exec_module(script)
+    shown = script.PAGE.read_text().split(script.MARKS[0])[1].split(script.MARKS[1])[0]
+    assert shown == script.table(script.read_records())

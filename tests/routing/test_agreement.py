@@ -218,6 +218,14 @@ def test_self_attention_in_its_own_words() -> None:
     same(equal.coefficients, torch.full((3, 4, 5), 1 / 4, dtype=torch.float64))
 
 
+def test_self_attention_is_the_second_iteration_of_plain_agreement() -> None:
+    votes = votes_of(3, 4, 5, 6)
+    expected = agreement_routing(votes, reference=lambda s: s, keep=False, tau=6**0.5 / 4, iterations=2)
+    found = Routing.build("self_attention", 5, 4, 6).double()(votes)
+    same(found.capsules, expected.capsules)
+    same(found.coefficients, expected.coefficients)
+
+
 def test_the_mean_vote_as_query_is_query_key_without_matrices() -> None:
     votes = votes_of(3, 4, 5, 6)
     found = agreement_routing(

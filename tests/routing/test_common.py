@@ -19,7 +19,7 @@ ROUTINGS = [
     "inverted",
     "self_attention",
     "em",
-    "em(mass='paper', iterations=3)",
+    "em(mass='paper', variance='paper', iterations=3)",
     "em(damping=0.9, floor=0.0005)",
     "self",
     "heinsen",

@@ -1,13 +1,15 @@
 """EM routing: its plain-loop reference, and figures computed by hand."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from arcaps import ArcapsError, ConvCaps, Routing
+from arcaps import ArcapsError, ConvCaps, Routing, create_model
 from arcaps.capsules import Capsules
+from arcaps.data import load_data
 from arcaps.kernels import Squares
 from arcaps.kernels.squares import plain_squares
 from arcaps.routing import em_routing
@@ -111,6 +113,41 @@ def test_the_relative_mass_does_not_depend_on_the_number_of_inputs() -> None:
     assert not torch.allclose(few(votes).presence, many(twice).presence)
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_the_relative_variance_does_not_depend_on_the_scale_of_the_votes(iterations: int) -> None:
+    votes = votes_of(7, 3, 5, 4)
+    routing = Routing.build(f"em(iterations={iterations})", 5, 3, 4).double()
+    still, scaled = routing(votes), routing(100 * votes)
+    torch.testing.assert_close(scaled.presence, still.presence, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scaled.capsules, 100 * still.capsules, rtol=1e-6, atol=1e-6)
+    paper = Routing.build(f"em(iterations={iterations}, variance='paper')", 5, 3, 4).double()
+    assert not torch.allclose(paper(votes).presence, paper(100 * votes).presence)
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.9])
+def test_the_cost_is_relative_to_one_gaussian_for_all_votes(damping: float) -> None:
+    votes = votes_of(7, 3, 5, 4)
+    options: dict[str, Any] = {"floor": 0.01, "damping": damping}
+    _, coefficients, presence = plain(votes, 1, relative=True, **options)
+    together = votes.flatten(1, 2).var(1, correction=0)
+    centre = damping * votes.mean(-2)
+    variance = (votes - centre.unsqueeze(-2)).square().mean(-2)
+    cost = 5 / 3 * 0.5 * (variance / together.unsqueeze(1) + 0.01).log().sum(-1)
+    torch.testing.assert_close(presence, (-cost).sigmoid(), rtol=1e-6, atol=1e-6)
+    assert (coefficients == 1 / 3).all()
+
+
+@pytest.mark.parametrize("model", ["ar_capsnet", "matrix_capsules"])
+def test_at_the_start_the_presence_of_real_digits_is_undecided(model: str) -> None:
+    """With the paper's cost it is above 0.99 for all classes of matrix_capsules: no gradient, nothing is learned."""
+    images = load_data("digits").test.images[:20].float() / 255
+    options = {"routing": "em", "score": "presence"} if model == "ar_capsnet" else {}
+    torch.manual_seed(0)
+    scores = create_model(model, **options)(images).scores
+    assert 0.2 < scores.mean() < 0.9
+    assert scores.std(-1).mean() > 0.02
+
+
 def test_absent_inputs_are_as_if_they_were_not_there() -> None:
     votes, betas = votes_of(7, 3, 5, 4), votes_of(2, 3)
     presence = torch.tensor([1.0, 0.0, 0.3, 0.0, 0.5], dtype=torch.float64).expand(7, 5)
@@ -172,6 +209,7 @@ def test_mistakes_are_named() -> None:
     for spec, message in {
         "em(iterations=0)": "em routing with 0 iterations: give at least 1",
         "em(mass='other')": "em routing with mass='other': there are relative, paper",
+        "em(variance='other')": "em routing with variance='other': there are relative, paper",
         "em(damping=0.0)": "give a number above 0, at most 1",
         "em(floor=0.0)": "give a variance above 0",
     }.items():

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import importlib
 import json
+import os
 import re
 import shutil
 import struct
@@ -26,6 +27,11 @@ from arcaps import ArcapsError, Classifier, Exported
 from arcaps.cli import main
 from arcaps.serve import Limits, create_app
 from tests.serve.conftest import ROOT, Answer, Server, ask, encode, form, serving, slow_serving
+
+LOAD_SECONDS = float(os.environ.get("ARCAPS_LOAD_SECONDS", "4"))
+"""How long 64 connections ask at once."""
+TRIES = 3
+"""Refusals are timed by the best of this number: other tests run at the same time."""
 
 
 def scores(answer: Answer) -> np.ndarray[Any, Any]:
@@ -158,9 +164,12 @@ def test_large_images_are_refused_before_they_are_decoded(server: Server) -> Non
         (30_000, "more than 4 mega"),
     ):
         content = png_header(side)
-        before, start = server.memory(), time.perf_counter()
-        assert_refused(server.post(content), 422, sentence)
-        assert time.perf_counter() - start < 0.3
+        before, taken = server.memory(), []
+        for _ in range(TRIES):
+            start = time.perf_counter()
+            assert_refused(server.post(content), 422, sentence)
+            taken.append(time.perf_counter() - start)
+        assert min(taken) < 0.1
         assert server.memory() - before < 10
 
 
@@ -186,15 +195,18 @@ def test_large_bodies_are_refused_before_they_are_read(server: Server, kind: str
 
 
 def test_a_large_body_is_refused_before_the_client_sends_it(server: Server) -> None:
-    connection = server.connect()
-    connection.putrequest("POST", "/predict")
-    for header, value in {"Content-Type": "image/png", "Content-Length": "30000000"}.items():
-        connection.putheader(header, value)
-    start = time.perf_counter()
-    connection.endheaders()
-    assert connection.getresponse().status == 413
-    assert time.perf_counter() - start < 0.3
-    connection.close()
+    taken = []
+    for _ in range(TRIES):
+        connection = server.connect()
+        connection.putrequest("POST", "/predict")
+        for header, value in {"Content-Type": "image/png", "Content-Length": "30000000"}.items():
+            connection.putheader(header, value)
+        start = time.perf_counter()
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+        taken.append(time.perf_counter() - start)
+        connection.close()
+    assert min(taken) < 0.1
 
 
 def test_a_connection_is_used_again_after_a_refusal(server: Server, images: list[Image.Image]) -> None:
@@ -215,7 +227,7 @@ def test_a_client_that_goes_away_does_no_harm(server: Server, images: list[Image
 def test_many_at_once_are_answered_as_one_alone(server: Server, images: list[Image.Image]) -> None:
     contents = [encode(image) for image in images]
     alone = [scores(server.post(content)) for content in contents]
-    end = time.perf_counter() + 4
+    end = time.perf_counter() + LOAD_SECONDS
     before = server.get("/health").json
 
     def client(number: int) -> int:

@@ -9,8 +9,9 @@ import pytest
 from arcaps.errors import ArcapsError
 from arcaps.reports.compare import comparison_table, difference, read_comparison, write_comparison
 from arcaps.statistics import mean_interval
-from arcaps.training import Stopped
-from arcaps.training.compare import compare, overrides_of, rows_of
+from arcaps.training import Run, Stopped, api, loop
+from arcaps.training.compare import choose, compare, overrides_of, rows_of, trials_of
+from arcaps.training.run import Result
 
 TINY: dict[str, Any] = {"limit": 200, "epochs": 1, "dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
 
@@ -72,7 +73,7 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     page = write_comparison(tmp_path).read_text()
     lines = [line for line in page.splitlines() if line.startswith("| `")]
     assert [line.split("`")[1] for line in lines] == ["attention", "dense_head", "uniform"]
-    assert all(line.count("|") == 12 and "| 2 |" in line for line in lines)
+    assert all(line.count("|") == 13 and "| 2 |" in line for line in lines)
     assert (tmp_path / "comparison.png").stat().st_size > 1000
     assert (tmp_path / "uniform-seed1" / "result.json").exists()
     records = read_comparison(tmp_path)
@@ -83,6 +84,44 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert all(costs[name][key] > 0 for name in records for key in ("step_ms", "image_ms", "peak_mb", "multiply_adds"))
     with pytest.raises(ArcapsError, match="holds a comparison with other settings"):
         compare("digits", [], **{**options, "epochs": 2})
+
+
+@pytest.mark.slow
+def test_each_row_has_its_own_trials_and_one_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tested: list[str] = []
+
+    def note(trainer: loop.Trainer) -> Result:
+        tested.append(trainer.run.path.name)
+        return loop.evaluate_best(trainer)
+
+    monkeypatch.setattr(api, "evaluate_best", note)
+    tune = {"learning_rate": [1e-6, 3e-3]}
+    options: dict[str, Any] = {"folder": tmp_path, "seeds": 2, "tune": tune, "session": {"silent": True}, **TINY}
+    held = rows_of(["uniform"], "digits", 2, TINY)[1]
+    with Run.reserve(trials_of(held, tune)[0].job(0).run(tmp_path).path, "digits").lock():
+        compare("digits", ["uniform"], **options)  # another process holds a trial of uniform
+    assert sorted(tested) == [f"attention-learning_rate=0.003-seed{seed}" for seed in range(2)]
+    compare("digits", ["uniform"], **options)
+    names = [f"{row}-learning_rate=0.003-seed{seed}" for row in ("attention", "uniform") for seed in range(2)]
+    assert sorted(tested) == names  # each once, after the choice; the other trials never
+    assert sorted(path.stem for path in (tmp_path / "records").iterdir()) == names
+    record = read_comparison(tmp_path)["uniform"][0]
+    errors = record["trials"]
+    assert errors["uniform-learning_rate=0.003"] < errors["uniform-learning_rate=1e-06"]
+    assert record["recipe"]["learning_rate"] == 3e-3
+    page = write_comparison(tmp_path).read_text()
+    assert page.count("| learning_rate=0.003 |") == 2
+    assert "learning_rate from 1e-06, 0.003, chosen by one training each on validation images" in page
+
+
+def test_a_failed_trial_is_not_chosen(tmp_path: Path) -> None:
+    row = rows_of([], "digits", 1, TINY)[0]
+    trials = trials_of(row, {"learning_rate": [1e-3, 3e-3]})
+    assert choose(trials, tmp_path) is None  # none is trained
+    assert choose([row], tmp_path) is row  # nothing to choose
+    run = Run.create(tmp_path / trials[1].job(0).name, trials[1].job(0).settings(), {})
+    (run.path / "metrics.jsonl").write_text('{"epoch": 1, "validation_error": 0.5}\n')
+    assert choose(trials, tmp_path) is trials[1]
 
 
 def test_a_folder_without_a_comparison_is_refused(tmp_path: Path) -> None:

@@ -11,14 +11,18 @@ import pytest
 
 from arcaps import Run
 from arcaps.training.evaluate import evaluate
-from arcaps.training.splits import load_splits
+from arcaps.training.loop import has_unused_parameters
+from arcaps.training.recipes import find_recipe, override
+from arcaps.training.splits import build_model, load_splits
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def start(folder: Path, processes: int, die_at: int = 0) -> subprocess.CompletedProcess[str]:
+def start(
+    folder: Path, processes: int, die_at: int = 0, routing: str = "attention"
+) -> subprocess.CompletedProcess[str]:
     """Run the worker in this number of processes."""
     folder.mkdir(exist_ok=True)
     with socket.socket() as free:
@@ -30,7 +34,7 @@ def start(folder: Path, processes: int, die_at: int = 0) -> subprocess.Completed
         "--master-addr=127.0.0.1",
         f"--master-port={port}",
     ]
-    worker = ["-m", "tests.training.worker", str(folder), str(die_at)]
+    worker = ["-m", "tests.training.worker", str(folder), str(die_at), routing]
     command = [sys.executable, "-m", *torchrun, *worker]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
 
@@ -57,6 +61,18 @@ def test_two_processes_learn_what_one_learns(two: Path, tmp_path: Path) -> None:
     assert first["curve"] == pytest.approx(alone["curve"], rel=1e-4)
     assert first["digest"] == second["digest"]  # the same parameters, to the bit
     assert first["metrics"][0]["loss"] == pytest.approx(alone["metrics"][0]["loss"], rel=1e-4)
+
+
+def test_a_parameter_without_a_gradient_does_not_stop_two_processes(tmp_path: Path) -> None:
+    recipe = find_recipe("digits", routing="em(iterations=1)", dim=4, caps=2, primary_dim=4, stem_channels=4)
+    splits = load_splits(recipe)
+    assert has_unused_parameters(build_model(recipe, splits), splits.train)  # the betas of the class layer
+    assert not has_unused_parameters(build_model(override(recipe, routing="attention"), splits), splits.train)
+    result = start(tmp_path, 2, routing="em(iterations=1)")
+    assert result.returncode == 0, result.stderr
+    first, second = seen(tmp_path)
+    assert first["digest"] == second["digest"]
+    assert len(first["curve"]) == 20
 
 
 def test_two_processes_validate_and_test_each_image_once(two: Path) -> None:

@@ -1,6 +1,8 @@
 """What is done with trained models, from the command line."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from arcaps import ArcapsError, Dataset, Result, Run
 from arcaps.cli import main
 from arcaps.models import Classification
 from arcaps.training.evaluate import choose_precision, class_scores, evaluate
+from arcaps.training.inference import evaluate_ensemble
+from arcaps.training.reproduce import Row, combine
 from arcaps.training.sweep import read_grid, run_sweep
 
 SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
@@ -96,6 +100,47 @@ def test_ensemble(runs: list[Path], arcaps_command: Any) -> None:
     assert all(str(run) in printed for run in runs)
     with pytest.raises(SystemExit, match="two runs or more"):
         arcaps_command("ensemble", runs[0])
+
+
+def test_shifts_average_the_scores_of_shifted_images(runs: list[Path], arcaps_command: Any) -> None:
+    test = arcaps.load_data("digits").test
+    model = Run(runs[0]).model()
+    total = torch.zeros(len(test), 10)
+    for down in (-1, 0, 1):
+        for right in (-1, 0, 1):
+            moved = torch.zeros_like(test.images)
+            rows, columns = slice(max(down, 0), 28 + min(down, 0)), slice(max(right, 0), 28 + min(right, 0))
+            from_rows, from_columns = slice(max(-down, 0), 28 - max(down, 0)), slice(max(-right, 0), 28 - max(right, 0))
+            moved[..., rows, columns] = test.images[..., from_rows, from_columns]
+            total += class_scores(model, replace(test, images=moved)) / 9
+    torch.testing.assert_close(class_scores(model, test, shifts=1), total)
+    found = json.loads(arcaps_command("evaluate", runs[0], "--shifts", 1, "--json"))
+    assert found["accuracy"] == pytest.approx((total.argmax(-1) == test.labels).float().mean().item())
+    members = json.loads(arcaps_command("ensemble", *runs, "--shifts", 1, "--json"))["members"]
+    assert members[str(runs[0])] == found
+    with pytest.raises(SystemExit, match="shifts is -1: give a number of pixels from 0 to 27"):
+        arcaps_command("evaluate", runs[0], "--shifts", -1)
+
+
+def test_a_row_is_tested_with_shifts_and_as_an_ensemble(
+    runs: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "arcaps")
+    folder = tmp_path / "runs"
+    for seed, run in enumerate(runs):
+        shutil.copytree(run, folder / f"small-seed{seed}")
+    row = Row("small", "small", "digits", combined=True)
+    combine(row, folder, tmp_path)
+    found = json.loads((tmp_path / "small-combined.json").read_text())
+    assert found["runs"] == ["small-seed0", "small-seed1"]
+    members, together = evaluate_ensemble(runs, shifts=1)
+    assert [test["confusion"] for test in found["shifts"]] == [one.confusion.tolist() for one in members.values()]
+    assert found["ensemble_with_shifts"]["confusion"] == together.confusion.tolist()
+    assert found["ensemble"]["confusion"] == evaluate_ensemble(runs)[1].confusion.tolist()
+    assert "small: test-time shifts, ensemble" in caplog.text
+    caplog.clear()
+    combine(row, folder, tmp_path)
+    assert not caplog.text  # nothing is tested twice
 
 
 def test_train_from_the_command_line(tmp_path: Path, arcaps_command: Any, caplog: pytest.LogCaptureFixture) -> None:

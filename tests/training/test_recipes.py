@@ -1,22 +1,27 @@
 """The recipes against the paper's protocol."""
 
 import dataclasses
+import logging
 
 import pytest
 import torch
 
 from arcaps import ArcapsError, create_model
 from arcaps.training import RECIPES, find_recipe
+from arcaps.training.api import choose_recipe
+from arcaps.training.leaderboard import LEADERBOARDS
 from arcaps.training.loop import OPTIMISERS
 from arcaps.training.schedules import learning_rate
 from arcaps.training.splits import build_model, load_splits
 
+BOARDS = ["mnist-2000", "affnist-10000", "cifar10-small"]
 PAPER = ["mnist", "mnist+", "affnist", "cifar10", "cifar10+"]
 
 
 def test_there_is_a_recipe_for_every_experiment() -> None:
     variants = {f"{name}-{variant}" for name in PAPER for variant in ("authors", "fast")}
-    assert set(RECIPES) == {*PAPER, *variants, "fashion", "digits", "folder"}
+    assert set(RECIPES) == {*PAPER, *variants, "fashion", "digits", "folder", *BOARDS}
+    assert set(BOARDS) == {board.name for board in LEADERBOARDS}
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -111,3 +116,13 @@ def test_images_of_a_run() -> None:
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     with pytest.raises(ArcapsError, match="give --data FOLDER"):
         load_splits(RECIPES["folder"])
+
+
+def test_options_that_another_model_drops_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="arcaps"):
+        choose_recipe("digits", {"model": "conv_net"})
+    dropped = "options batch_norm_momentum, dim, stem_channels for ar_capsnet, dropped with model conv_net"
+    assert caplog.messages == [f"recipe digits: {dropped}"]
+    caplog.clear()
+    choose_recipe("digits", {"dim": 8})
+    assert not caplog.messages

@@ -285,3 +285,29 @@ def test_a_users_segmenter_trains_resumes_and_is_evaluated(masks: Data, tmp_path
     model = arcaps.load(run.model_file())
     assert model.config["width"] == 4
     assert arcaps.evaluate(model, masks.test).error == run.result.test["pixel_error"]
+
+
+def test_inverted_images_are_recognised_where_the_user_says_so(tmp_path: Path) -> None:
+    """In version 0.1 there was no such option: black digits on white were a silent wrong answer."""
+    write_digits(tmp_path / "digits", list("0123456789"), 2)
+    for file in (tmp_path / "digits").rglob("*.png"):
+        Image.fromarray(255 - np.asarray(Image.open(file).resize((56, 56)))).save(file)
+    found = {
+        invert: arcaps.training.inference.evaluate_run("digits", data=tmp_path / "digits", invert=invert).accuracy
+        for invert in (False, True)
+    }
+    assert found[True] >= 0.8 > found[False] + 0.3
+    labels = {
+        invert: [one.label == Path(one.image).parent.name for one in arcaps.predict("digits", tmp_path, invert=invert)]
+        for invert in (False, True)
+    }
+    assert {invert: sum(right) / 20 for invert, right in labels.items()} == found
+    with pytest.raises(ArcapsError, match="give --data"):
+        arcaps.open_run(arcaps.train("digits", run=tmp_path / "run", **QUICK).path).data(invert=True)
+
+
+def test_prediction_warns_of_images_of_a_single_colour(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "arcaps")
+    empty, full = torch.zeros(1, 28, 28, dtype=torch.uint8), arcaps.load_data("digits").test.images[0]
+    arcaps.predict("digits", [full, empty])
+    assert "1 images are of a single colour: 1" in caplog.text

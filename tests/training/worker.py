@@ -12,7 +12,7 @@ import arcaps
 from arcaps.storage import digest
 
 
-def main(folder: Path, die_at: int) -> None:
+def main(folder: Path, die_at: int, routing: str = "attention") -> None:
     """Train for 20 steps, or resume; the last process exits without warning at step `die_at`, if that is not 0."""
     torch.set_num_threads(1)
     curve: list[float] = []
@@ -39,6 +39,7 @@ def main(folder: Path, die_at: int) -> None:
         run = arcaps.train(resume=folder / "run", **common)
     else:
         small: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4, "dropout": 0.0}
+        small |= {"routing": routing}
         settings: dict[str, Any] = {"epochs": 1, "batch_size": 225, "precision": "float32"}
         run = arcaps.train("digits", run=folder / "run", **settings, **small, **common)
     seen["metrics"] = run.metrics
@@ -46,4 +47,4 @@ def main(folder: Path, die_at: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -12,8 +12,8 @@ export class CapsulePanel {
     const { card } = page;
     find("capsule").hidden = false;
     find("capsule-explain").textContent =
-      `Its ${card.dim} numbers say how the picture is drawn, such as its slant or its thickness. ` +
-      "Move one and the decoder draws the change; those that change the picture most come first.";
+      `Its ${card.dim} numbers, the dimensions, describe how the picture is drawn, such as its slant or its thickness. ` +
+      "Move one, and the decoder draws the change; those that change the picture most come first.";
     this.sliders = Array.from({ length: card.dim }, (_, dim) => this.makeSlider(dim));
     find("dims").append(...this.sliders.map(({ box }) => box));
     this.all = card.dim <= FIRST;
@@ -32,7 +32,7 @@ export class CapsulePanel {
     const { range } = this.page.card;
     const box = document.createElement("label");
     box.className = "dim";
-    box.innerHTML = `<span>${dim}</span><input type="range" min="${-range}" max="${range}" step="${range / 150}" aria-label="dimension ${dim}"><output></output>`;
+    box.innerHTML = `<span title="dimension ${dim}">${dim}</span><input type="range" min="${-range}" max="${range}" step="${range / 150}" aria-label="dimension ${dim}"><output></output>`;
     const input = box.querySelector("input");
     input.addEventListener("input", () => {
       if (!this.page.answer) return;

@@ -1,21 +1,27 @@
-/** The class capsules: how long each is, and what the decoder draws from it. */
+/** The class capsules: the score of each, and what the decoder draws from it. */
 
 import { show } from "arcaps/picture.js";
 
 const find = (id) => document.getElementById(id);
-/** With more classes than this, only the best are shown. */
-const MOST = 12;
+/** The scores of the library: what the page calls them, and what a large one means. Others are called "score". */
+const SCORES = {
+  length: { word: "length", explain: "its length, as a part of the longest possible, is the score of the class" },
+  presence: { word: "presence", explain: "the score is how probably the routing finds the class in the picture" },
+  linear: { word: "probability", explain: "a linear map of it gives the probability of the class" },
+  softmax: { word: "probability", explain: "" },
+};
 
 export class ClassesPanel {
   constructor(page) {
     this.page = page;
     const { card } = page;
-    const numbers = card.dim ? `a list of ${card.dim} numbers` : "";
+    const { word, explain } = SCORES[card.score] ?? { word: "score", explain: "its score says how probable the class is" };
+    this.word = word;
     find("classes-title").textContent = card.dim ? "Class capsules" : "Classes";
     find("classes-explain").textContent = card.dim
-      ? `Each class has a capsule, ${numbers}; its length says how surely the class is there. ` +
-        (card.decoder ? "The small picture is what the decoder draws from that capsule alone." : "Click a class to look into its capsule.")
-      : "The network gives each class a probability, and they add up to 1. It has no capsules: nothing in its answer says how the picture is turned or drawn.";
+      ? `Each class has a capsule, a vector of ${card.dim} numbers; ${explain}. ` +
+        (card.decoder ? "The small picture is what the decoder draws from that capsule alone." : "Click a class to see how its capsule changes.")
+      : "The network gives each class a probability; they add up to 1. It has no capsules: its answer does not say how the picture is turned or drawn.";
     this.bars = card.class_names.map((name, label) => this.makeBar(name, label));
     find("bars").append(...this.bars.map((bar) => bar.button));
     find("bars").style.setProperty("--name", `${Math.min(12, Math.max(...card.class_names.map((name) => name.length)))}ch`);
@@ -49,11 +55,10 @@ export class ClassesPanel {
     }
     const scores = page.answer.scores.data, { best } = page;
     this.say(scores, best);
-    const order = [...scores.keys()].sort((a, b) => scores[b] - scores[a]);
-    const shown = new Set(card.class_names.length > MOST ? [...order.slice(0, MOST), page.label] : order);
-    if (card.class_names.length > MOST) find("bars").append(...order.map((label) => this.bars[label].button));
+    const shown = page.shownLabels;
+    if (shown.length < this.bars.length) find("bars").append(...shown.map((label) => this.bars[label].button));
     this.bars.forEach(({ button, fill, value }, label) => {
-      button.hidden = !shown.has(label);
+      button.hidden = !shown.includes(label);
       fill.style.width = `${(100 * scores[label]).toFixed(1)}%`;
       value.textContent = scores[label].toFixed(3);
       button.classList.toggle("first", label === best);
@@ -61,19 +66,18 @@ export class ClassesPanel {
       button.setAttribute("aria-pressed", String(label === page.label));
     });
     if (!card.decoder) return;
-    const drawn = [...shown];
-    const pictures = await page.network.decode(drawn.map((label) => [label, page.capsule(label)]));
-    drawn.forEach((label, place) => show(this.bars[label].canvas, pictures[place], page.shape));
+    const pictures = await page.network.decode(shown.map((label) => [label, page.capsule(label)]));
+    shown.forEach((label, place) => show(this.bars[label].canvas, pictures[place], page.shape));
   }
 
   /** The answer in words. */
   say(scores, best) {
-    const { card } = this.page, word = card.dim ? "length" : "probability";
-    const second = Math.max(...scores.filter((_, label) => label !== best), 0);
+    const { card } = this.page, adds = this.word === "probability";
+    const large = scores.filter((score) => score > 0.5).length;
     let doubt = "";
-    if (scores[best] < 0.5) doubt = card.dim ? "no capsule is long: it is not sure" : "it is not sure";
-    else if (card.dim && second > 0.5) doubt = "two capsules are long: it sees two things";
-    find("answer").innerHTML = `<b></b><span>${word} ${scores[best].toFixed(3)}</span><em></em>`;
+    if (scores[best] < 0.5) doubt = adds ? "not sure" : `no class has a large ${this.word}: not sure`;
+    else if (large > 1) doubt = `${large} classes have a large ${this.word}`;
+    find("answer").innerHTML = `<b></b><span>${this.word} ${scores[best].toFixed(3)}</span><em></em>`;
     find("answer").querySelector("b").textContent = card.class_names[best];
     find("answer").querySelector("em").textContent = doubt;
   }

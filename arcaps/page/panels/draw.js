@@ -17,8 +17,8 @@ export class DrawPanel {
     this.opened = null;
     this.last = null;
     find("draw-explain").textContent = this.canDraw
-      ? "Draw, choose an example or drop an image here; then turn, move or scale it. The network sees only the small picture."
-      : "Choose an example, or drop an image here; then turn, move or scale it. The network sees only the small picture.";
+      ? "Draw with the mouse or a finger, choose an example, or drop an image here; then turn, move or scale it. The network sees only the small picture."
+      : "Choose an example or drop an image here; then turn, move or scale it. The network sees only the small picture.";
     find("centre-box").hidden = !card.box;
     find("clear").hidden = !this.canDraw;
     find("draw").classList.toggle("no-pen", !this.canDraw);
@@ -263,7 +263,7 @@ export class DrawPanel {
     }
   }
 
-  /** Turn it to and fro. */
+  /** Turn the picture to the left and to the right until `stop`. */
   play() {
     const began = performance.now(), { page } = this, most = 1.4 * page.card.reach.angle;
     const tick = (now) => {
@@ -279,7 +279,7 @@ export class DrawPanel {
   stop() {
     cancelAnimationFrame(this.playing);
     this.playing = 0;
-    find("play").textContent = "▶ Rock it";
+    find("play").textContent = "▶ Animate";
     find("play").setAttribute("aria-pressed", "false");
   }
 }

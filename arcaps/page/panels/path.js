@@ -1,11 +1,15 @@
 /** The path: the same capsule as the picture turns and moves, in the plane where it moves most. */
 
+import { placeLabel } from "arcaps/labels.js";
 import { makePoses } from "arcaps/panels/draw.js";
 import { show, warp } from "arcaps/picture.js";
 import { principalPlane } from "arcaps/plane.js";
 
 const find = (id) => document.getElementById(id);
+/** Points of a curve, images that the network is asked for at once, and milliseconds of rest before it is asked. */
 const STEPS = 17, CHUNK = 4, DELAY = 140;
+/** Side and margin of the small picture in the corner, in pixels. */
+const THERE = 68, MARGIN = 8;
 
 export class PathPanel {
   constructor(page) {
@@ -16,7 +20,7 @@ export class PathPanel {
     find("path").hidden = false;
     find("there-box").hidden = !page.card.decoder;
     find("path-explain").textContent =
-      "Each dot is this capsule after the picture was turned or moved a little more: a change of the picture is a way through the plane. " +
+      "Each dot is this capsule after the picture was turned or moved a little further, in the plane in which the capsule changes most. " +
       (page.card.decoder ? "Drag the ring, and the decoder draws the capsule at that point." : "The ring is the picture as it is now.");
     this.poses = makePoses(page.card.reach).filter((pose) => pose.reach > 0);
     find("legend").innerHTML = this.poses.map((pose, n) => `<li class="curve-${n}">${pose.curve}</li>`).join("");
@@ -96,7 +100,7 @@ export class PathPanel {
     this.frame();
     this.canvas.classList.remove("stale");
     this.paint();
-    find("plane-share").textContent = `${Math.round(100 * this.plane.share)} % of the movement lies in this plane. Larger dots are longer capsules.`;
+    find("plane-share").textContent = `${Math.round(100 * this.plane.share)} % of the change lies in this plane. A larger dot is a larger score.`;
     document.body.dataset.path = String(this.walk);
   }
 
@@ -119,13 +123,13 @@ export class PathPanel {
   /** Put the small picture into the corner where it hides the least. */
   placeThere(at, box) {
     const places = [...this.curves.flatMap((curve) => curve.places), this.plane.place(this.page.capsule(this.page.label))].map(at);
-    const hidden = (left, top) =>
-      places.filter(([x, y]) => (left ? x < 100 : x > box.width - 100) && (top ? y < 100 : y > box.height - 100)).length;
-    const corners = [[false, true], [true, true], [false, false], [true, false]];
-    const [left, top] = corners.reduce((best, corner) => (hidden(...corner) < hidden(...best) ? corner : best));
-    Object.assign(find("there-box").style, {
-      left: left ? "8px" : "auto", right: left ? "auto" : "8px", top: top ? "8px" : "auto", bottom: top ? "auto" : "8px",
-    });
+    const near = THERE + 4 * MARGIN, far = MARGIN + THERE;
+    const hidden = ([left, top]) =>
+      places.filter(([x, y]) => x > left - near + far && x < left + near && y > top - near + far && y < top + near).length;
+    const right = box.width - far, bottom = box.height - far;
+    const corners = [[right, MARGIN], [MARGIN, MARGIN], [right, bottom], [MARGIN, bottom]];
+    this.there = corners.reduce((best, corner) => (hidden(corner) < hidden(best) ? corner : best));
+    Object.assign(find("there-box").style, { left: `${this.there[0]}px`, top: `${this.there[1]}px` });
   }
 
   recolour() {
@@ -139,20 +143,17 @@ export class PathPanel {
   }
 
   paint() {
-    const { canvas, page } = this, box = canvas.getBoundingClientRect(), dots = devicePixelRatio || 1;
+    const { page } = this, box = this.canvas.getBoundingClientRect();
     if (!box.width) return;
-    const [width, height] = [Math.round(box.width * dots), Math.round(box.height * dots)];
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
-    const context = canvas.getContext("2d");
-    context.setTransform(dots, 0, 0, dots, 0, 0);
-    context.clearRect(0, 0, box.width, box.height);
+    const context = this.wipe(box);
     if (!this.plane || !page.answer) return;
     const style = getComputedStyle(document.body), scale = this.scale(box);
+    const [ink, paper, warm, sunk] = ["--ink", "--paper", "--warm", "--sunk"].map((name) => style.getPropertyValue(name));
+    const colours = this.curves.map((_, n) => style.getPropertyValue(`--curve-${n}`));
     const at = ([x, y]) => [box.width / 2 + (x - this.view.x) * scale, box.height / 2 - (y - this.view.y) * scale];
-    if (!this.dragging) this.placeThere(at, box);
-    this.curves.forEach((curve, n) => drawCurve(context, curve, at, style.getPropertyValue(`--curve-${n}`), box));
-    const ink = style.getPropertyValue("--ink"), paper = style.getPropertyValue("--paper"), warm = style.getPropertyValue("--warm");
     const own = at(this.plane.place(page.capsule(page.label))), moved = at(this.plane.place(page.movedCapsule));
+    if (!this.dragging) this.placeThere(at, box);
+    this.curves.forEach((curve, n) => drawCurve(context, curve, at, colours[n]));
     if (Math.hypot(own[0] - moved[0], own[1] - moved[1]) > 2) {
       context.setLineDash([3, 4]);
       line(context, [own, moved], ink, 1.5);
@@ -160,7 +161,26 @@ export class PathPanel {
       ring(context, own, 4, paper, ink, 2);
     }
     ring(context, moved, 9, paper, warm, 4);
+    const taken = [around(own, 12)];
+    if (page.card.decoder) taken.push([...this.there, this.there[0] + THERE, this.there[1] + THERE]);
+    const dots = this.curves.flatMap((curve) => curve.places.map((place) => around(at(place), 3)));
+    this.curves.forEach((curve, n) => writeEnds(context, curve, at, [colours[n], sunk], taken, dots, box));
   }
+
+  /** An empty canvas of this size, in the pixels of the screen. */
+  wipe(box) {
+    const { canvas } = this, ratio = devicePixelRatio || 1, context = canvas.getContext("2d");
+    const width = Math.round(box.width * ratio), height = Math.round(box.height * ratio);
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, box.width, box.height);
+    return context;
+  }
+}
+
+/** The square around a point. @returns {import("arcaps/labels.js").Box} */
+function around([x, y], radius) {
+  return [x - radius, y - radius, x + radius, y + radius];
 }
 
 function line(context, points, colour, width) {
@@ -182,7 +202,7 @@ function ring(context, [x, y], radius, fill, colour, width) {
   context.stroke();
 }
 
-function drawCurve(context, { places, lengths, ends }, at, colour, box) {
+function drawCurve(context, { places, lengths }, at, colour) {
   line(context, places.map(at), colour, 2);
   context.fillStyle = colour;
   places.forEach((place, k) => {
@@ -190,11 +210,19 @@ function drawCurve(context, { places, lengths, ends }, at, colour, box) {
     context.arc(...at(place), 1 + 4 * lengths[k], 0, 7);
     context.fill();
   });
-  context.font = "600 12px system-ui, sans-serif";
+}
+
+/** Write the names of both ends of a curve, and add their boxes to those that are `taken`. */
+function writeEnds(context, { places, ends }, at, [colour, halo], taken, dots, room) {
+  Object.assign(context, { font: "600 12px system-ui, sans-serif", textBaseline: "middle", lineWidth: 4, lineJoin: "round" });
   [[places[0], places[1], ends[0]], [places.at(-1), places.at(-2), ends[1]]].forEach(([end, before, label]) => {
-    const [x, y] = at(end), [fromX, fromY] = at(before), length = Math.hypot(x - fromX, y - fromY) || 1;
-    const wide = context.measureText(label).width;
-    const labelX = x + (14 * (x - fromX)) / length - wide / 2, labelY = y + (14 * (y - fromY)) / length + 4;
-    context.fillText(label, Math.min(Math.max(labelX, 2), box.width - wide - 2), Math.min(Math.max(labelY, 12), box.height - 3));
+    const [x, y] = at(end), [fromX, fromY] = at(before);
+    const size = { width: context.measureText(label).width, height: 14 };
+    const box = placeLabel([x, y], Math.atan2(y - fromY, x - fromX), size, [...taken, ...dots], room);
+    taken.push(box);
+    context.strokeStyle = halo;
+    context.strokeText(label, box[0], box[1] + 7);
+    context.fillStyle = colour;
+    context.fillText(label, box[0], box[1] + 7);
   });
 }

@@ -1,0 +1,150 @@
+"""What each choice in AR CapsNet gives, on validation images alone: python scripts/ablation.py [NAME ...]
+
+Every variant is trained on the same 10,000 training digits of MNIST and evaluated on 40,000 others; the test digits
+take no part. The network is small (dim 16, stem of 32 channels), so that a variant takes minutes. The figures go to
+docs/records/ablation.json and the table to docs/results.md; variants that are there already are not trained again.
+"""
+
+import json
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arcaps import train
+from arcaps.data import Data, Loader, load_data
+from arcaps.functional import normalised_entropy
+from arcaps.training.run import Run
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "docs/records/ablation.json"
+PAGE = ROOT / "docs/results.md"
+MARKS = "<!-- ablation: made by scripts/ablation.py -->\n", "<!-- end of ablation -->"
+DEEP = {"layers": 3, "strides": (2, 2, 1)}
+ACROSS = {"class_activation": "capsule(across=True)"}
+COMMON: dict[str, Any] = {
+    "epochs": 12,
+    "validation": 0.05,
+    "average": 0.99,
+    "dim": 16,
+    "stem_channels": 32,
+    "class_activation": None,
+    "report": False,
+    "silent": True,
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What differs from the text's reading with our optimiser."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    recipe: str = "mnist-fast"
+
+
+VARIANTS = (
+    Variant("text's reading"),
+    Variant("layout of the authors' code", {"layout": "code"}),
+    Variant("affine map across the class layer", ACROSS),
+    Variant("4 heads in the class layer", {"class_routing": "attention(heads=4)"}),
+    Variant("scaled logits in the class layer", {"class_routing": "attention(scale=True)"}),
+    Variant("a quarter of the channels dropped", {"channel_dropout": 0.25}),
+    Variant("entropy term, weight 0.1", {"entropy": 0.1}),
+    Variant("three conv caps layers", DEEP),
+    Variant("three layers, layout of the code", {**DEEP, "layout": "code"}),
+    Variant("three layers, affine map", {**DEEP, **ACROSS}),
+    Variant("affine map, 4 heads", {**ACROSS, "class_routing": "attention(heads=4)"}),
+    Variant("initialisation of the authors' code", {"votes": "conv(fused=True)"}),
+    Variant("element dropout 0.25 in place of 0.5", {"dropout": 0.25}),
+    Variant("augmented", recipe="mnist+-fast"),
+    Variant("augmented, layout of the code", {"layout": "code"}, "mnist+-fast"),
+    Variant("augmented, affine map", ACROSS, "mnist+-fast"),
+    Variant("augmented, three layers", DEEP, "mnist+-fast"),
+    Variant("augmented, three layers, affine map", {**DEEP, **ACROSS}, "mnist+-fast"),
+)
+
+
+def digits() -> Data:
+    """10,000 training digits, and 40,000 others to evaluate on."""
+    whole = load_data("mnist").train
+    assert whole is not None
+    rest, chosen = whole.split(10_000 / len(whole))
+    return Data(chosen, None, rest.split(0.8)[1])
+
+
+def measure(variant: Variant, data: Data, seed: int) -> dict[str, Any]:
+    """Train, and the figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {**COMMON, **variant.options, "data": data, "seed": seed}
+        run: Run = train(variant.recipe, run=Path(folder) / "run", **options)
+        model, metrics, result = run.model().eval(), run.metrics, run.result
+        assert result is not None
+        batch = next(iter(Loader(data.test, 1000)))
+        with torch.inference_mode():
+            coefficients = model(batch.images).coefficients["class_caps"]
+        return {
+            "name": variant.name,
+            "recipe": variant.recipe,
+            "options": run.recipe.as_dict()["options"],
+            "seed": seed,
+            "error": 1 - result.test["accuracy"],
+            "count": len(data.test),
+            "reconstruction": metrics[-1]["losses"]["reconstruction"],
+            "entropy": float(normalised_entropy(coefficients).mean()),
+            "parameters": model.parameter_count(),
+            "epochs": len(metrics),
+            "seconds": metrics[-1]["seconds"],
+            "machine": run.config["machine"],
+            "versions": run.config["versions"],
+        }
+
+
+def read_records() -> list[dict[str, Any]]:
+    """The figures so far."""
+    return json.loads(RECORDS.read_text()) if RECORDS.exists() else []
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """The records as Markdown."""
+    lines = [
+        "| variant | error | n | parameters | entropy of the class layer | reconstruction loss |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for variant in VARIANTS:
+        rows = [row for row in records if row["name"] == variant.name]
+        if rows:
+            error, entropy, drawn = (
+                sum(row[key] for row in rows) / len(rows) for key in ("error", "entropy", "reconstruction")
+            )
+            parameters = rows[0]["parameters"]
+            lines.append(
+                f"| {variant.name} | {error:.2%} | {len(rows)} | {parameters:,} | {entropy:.2f} | {drawn:.4f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def write_page(records: list[dict[str, Any]]) -> None:
+    """Put the table between its marks."""
+    before, rest = PAGE.read_text().split(MARKS[0])
+    PAGE.write_text(before + MARKS[0] + table(records) + MARKS[1] + rest.split(MARKS[1])[1])
+
+
+def main(names: list[str]) -> None:
+    """Train what is missing."""
+    data = digits()
+    for variant in VARIANTS:
+        records = read_records()
+        if (names and variant.name not in names) or any(row["name"] == variant.name for row in records):
+            continue
+        records.append(measure(variant, data, seed=0))
+        RECORDS.write_text(json.dumps(records, indent=1) + "\n")
+        print(f"{variant.name}: {records[-1]['error']:.2%} error", flush=True)
+    write_page(read_records())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
