@@ -10,6 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ RECORDS = ROOT / "docs/records/ablation.json"
 PAGE = ROOT / "docs/results.md"
 MARKS = "<!-- ablation: made by scripts/ablation.py -->\n", "<!-- end of ablation -->"
 DEEP = {"layers": 3, "strides": (2, 2, 1)}
+CODE = {"layout": "code"}
 ACROSS = {"class_activation": "capsule(across=True)"}
 COMMON: dict[str, Any] = {
     "epochs": 12,
@@ -48,20 +50,25 @@ class Variant:
 
 VARIANTS = (
     Variant("text's reading"),
-    Variant("layout of the authors' code", {"layout": "code"}),
+    Variant("layout of the authors' code", CODE),
     Variant("affine map across the class layer", ACROSS),
     Variant("4 heads in the class layer", {"class_routing": "attention(heads=4)"}),
     Variant("scaled logits in the class layer", {"class_routing": "attention(scale=True)"}),
     Variant("a quarter of the channels dropped", {"channel_dropout": 0.25}),
     Variant("entropy term, weight 0.1", {"entropy": 0.1}),
     Variant("three conv caps layers", DEEP),
-    Variant("three layers, layout of the code", {**DEEP, "layout": "code"}),
+    Variant("three layers, layout of the code", {**DEEP, **CODE}),
     Variant("three layers, affine map", {**DEEP, **ACROSS}),
+    Variant("three layers, code, element dropout 0.25", {**DEEP, **CODE, "dropout": 0.25}),
+    Variant("three layers, code, a quarter of the channels dropped", {**DEEP, **CODE, "channel_dropout": 0.25}),
+    Variant("three layers, code, 4 heads everywhere", {**DEEP, **CODE, "routing": "attention(heads=4)"}),
+    Variant("three layers, code, weight decay 0.1", {**DEEP, **CODE, "weight_decay": 0.1}),
+    Variant("three layers, code, no decoder", {**DEEP, **CODE, "decoder": False}),
     Variant("affine map, 4 heads", {**ACROSS, "class_routing": "attention(heads=4)"}),
     Variant("initialisation of the authors' code", {"votes": "conv(fused=True)"}),
     Variant("element dropout 0.25 in place of 0.5", {"dropout": 0.25}),
     Variant("augmented", recipe="mnist+-fast"),
-    Variant("augmented, layout of the code", {"layout": "code"}, "mnist+-fast"),
+    Variant("augmented, layout of the code", CODE, "mnist+-fast"),
     Variant("augmented, affine map", ACROSS, "mnist+-fast"),
     Variant("augmented, three layers", DEEP, "mnist+-fast"),
     Variant("augmented, three layers, affine map", {**DEEP, **ACROSS}, "mnist+-fast"),
@@ -93,7 +100,7 @@ def measure(variant: Variant, data: Data, seed: int) -> dict[str, Any]:
             "seed": seed,
             "error": 1 - result.test["accuracy"],
             "count": len(data.test),
-            "reconstruction": metrics[-1]["losses"]["reconstruction"],
+            "reconstruction": metrics[-1]["losses"].get("reconstruction"),
             "entropy": float(normalised_entropy(coefficients).mean()),
             "parameters": model.parameter_count(),
             "epochs": len(metrics),
@@ -117,13 +124,17 @@ def table(records: list[dict[str, Any]]) -> str:
     for variant in VARIANTS:
         rows = [row for row in records if row["name"] == variant.name]
         if rows:
-            error, entropy, drawn = (
-                sum(row[key] for row in rows) / len(rows) for key in ("error", "entropy", "reconstruction")
-            )
-            parameters = rows[0]["parameters"]
-            lines.append(
-                f"| {variant.name} | {error:.2%} | {len(rows)} | {parameters:,} | {entropy:.2f} | {drawn:.4f} |"
-            )
+            error, entropy = (mean(row[key] for row in rows) for key in ("error", "entropy"))
+            drawn = [row["reconstruction"] for row in rows if row["reconstruction"] is not None]
+            cells = [
+                variant.name,
+                f"{error:.2%}",
+                len(rows),
+                f"{rows[0]['parameters']:,}",
+                f"{entropy:.2f}",
+                f"{mean(drawn):.4f}" if drawn else "",
+            ]
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 

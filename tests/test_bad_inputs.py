@@ -329,7 +329,7 @@ CALLS: dict[str, Any] = {
             ("epochs", "learning_rate", "dim", "dropout", "image_size", "seed", "flip", "model", "schedule"),
             WRONG,
         )
-        if not (name == "image_size" and value is None)
+        if not (name in ("dropout", "image_size") and value is None)  # None is their default
     },
 }
 

@@ -12,7 +12,6 @@ from torch import nn
 from arcaps import create_model, info
 from arcaps.costs import LiveMemory, ModelInfo
 from arcaps.models import OwnNetwork
-from tests.plugins.segmenter import Segmenter
 
 
 def test_ar_capsnet_on_mnist_by_hand() -> None:
@@ -141,6 +140,8 @@ def test_the_estimate_is_what_a_training_step_takes() -> None:
 
 def test_any_model_has_its_costs() -> None:
     """Also a model for masks and a network of a user."""
+    from tests.plugins.segmenter import Segmenter  # here, since it registers a model
+
     assert info(Segmenter(classes=3), batch_size=4).multiply_adds == 28 * 28 * 9 * (8 + 8 * 3)
     own = OwnNetwork(nn.Sequential(nn.Flatten(), nn.Linear(784, 10)))
     assert info(own, batch_size=4).multiply_adds == 7840

@@ -23,6 +23,7 @@ from arcaps.weights import weight_names
 from tests.export.conftest import SMALL, as_taken, taught
 
 Tensors = dict[str, torch.Tensor]
+EXACT = ("scores", "reconstruction")
 
 
 def all_parts(model: Classifier, images: torch.Tensor) -> Tensors:
@@ -35,12 +36,14 @@ def all_parts(model: Classifier, images: torch.Tensor) -> Tensors:
 def assert_parity(model: Classifier, path: Path, images: torch.Tensor) -> None:
     """Export; compare every output with the model's, at several sizes of the batch."""
     exported = export_onnx(model, path)
+    # a presence is a sigmoid of sums of logarithms over all votes, which runtimes round differently
+    exact = ("reconstruction",) if model.config.get("score", model.name) in ("presence", "matrix_capsules") else EXACT
     for count in (1, 2, 7, len(images)):
         expected = all_parts(model, images[:count])
         answers = exported.run(images[:count].numpy())
         assert answers.keys() == expected.keys()
         for name, tensor in expected.items():
-            limit = 1e-5 if name in ("scores", "reconstruction") else 1e-4
+            limit = 1e-5 if name in exact else 1e-4
             assert answers[name].shape == tuple(tensor.shape), name
             assert np.abs(answers[name] - tensor.numpy()).max() <= limit, name
     best = all_parts(model, images)["scores"]

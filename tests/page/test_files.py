@@ -154,7 +154,8 @@ def test_the_card_names_every_score_and_the_window_of_matrix_capsules() -> None:
 
 
 def test_every_model_has_a_title() -> None:
-    assert set(TITLES) >= set(Classifier.known)
+    ours = {name for name, model in Classifier.known.items() if model.__module__.startswith("arcaps.")}
+    assert set(TITLES) >= ours
 
 
 def test_a_folder_for_a_static_host(tmp_path: Path) -> None:
