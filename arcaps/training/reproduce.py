@@ -38,6 +38,13 @@ class Row:
 ROWS = (
     Row("mnist-authors", "MNIST, class layer of the authors' code", "mnist-authors", paper=0.9946, combined=True),
     Row("mnist-fast", "MNIST, our variant", "mnist-fast", combined=True),
+    Row(
+        "mnist-across",
+        "MNIST, affine map across the class layer",
+        "mnist-fast",
+        {"layout": "text", "class_activation": "capsule(across=True)", "epochs": 8},
+        seeds=(0,),
+    ),
     Row("affnist-fast", "affNIST (regenerated), our variant", "affnist-fast"),
     Row("mnist+-fast", "MNIST+, our variant", "mnist+-fast", combined=True),
     Row("mnist", "MNIST, as the paper's text", "mnist", paper=0.9946),
