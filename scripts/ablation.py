@@ -27,6 +27,7 @@ MARKS = "<!-- ablation: made by scripts/ablation.py -->\n", "<!-- end of ablatio
 DEEP = {"layers": 3, "strides": (2, 2, 1)}
 CODE = {"layout": "code"}
 ACROSS = {"class_activation": "capsule(across=True)"}
+HEADS = {"routing": "attention(heads=4)"}
 COMMON: dict[str, Any] = {
     "epochs": 12,
     "validation": 0.05,
@@ -61,9 +62,14 @@ VARIANTS = (
     Variant("three layers, affine map", {**DEEP, **ACROSS}),
     Variant("three layers, code, element dropout 0.25", {**DEEP, **CODE, "dropout": 0.25}),
     Variant("three layers, code, a quarter of the channels dropped", {**DEEP, **CODE, "channel_dropout": 0.25}),
-    Variant("three layers, code, 4 heads everywhere", {**DEEP, **CODE, "routing": "attention(heads=4)"}),
+    Variant("three layers, code, 4 heads everywhere", {**DEEP, **CODE, **HEADS}),
     Variant("three layers, code, weight decay 0.1", {**DEEP, **CODE, "weight_decay": 0.1}),
     Variant("three layers, code, no decoder", {**DEEP, **CODE, "decoder": False}),
+    Variant("code, 4 heads everywhere", {**CODE, **HEADS}),
+    Variant("code, weight decay 0.1", {**CODE, "weight_decay": 0.1}),
+    Variant("code, 4 heads everywhere, weight decay 0.1", {**CODE, **HEADS, "weight_decay": 0.1}),
+    Variant("code, a quarter of the channels dropped", {**CODE, "channel_dropout": 0.25}),
+    Variant("code, element dropout 0.25", {**CODE, "dropout": 0.25}),
     Variant("affine map, 4 heads", {**ACROSS, "class_routing": "attention(heads=4)"}),
     Variant("initialisation of the authors' code", {"votes": "conv(fused=True)"}),
     Variant("element dropout 0.25 in place of 0.5", {"dropout": 0.25}),
@@ -148,10 +154,11 @@ def main(names: list[str]) -> None:
     """Train what is missing."""
     data = digits()
     for variant in VARIANTS:
-        records = read_records()
-        if (names and variant.name not in names) or any(row["name"] == variant.name for row in records):
+        known = any(row["name"] == variant.name for row in read_records())
+        if known or (names and variant.name not in names):
             continue
-        records.append(measure(variant, data, seed=0))
+        records = [measure(variant, data, seed=0)]
+        records = [*read_records(), *records]  # another process may have added some
         RECORDS.write_text(json.dumps(records, indent=1) + "\n")
         print(f"{variant.name}: {records[-1]['error']:.2%} error", flush=True)
     write_page(read_records())

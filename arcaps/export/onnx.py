@@ -134,9 +134,10 @@ def without_slices(model: Classifier) -> Classifier:
 
 
 def example_images(model: Classifier, calibration: Dataset | None) -> Float[Tensor, "count channels height width"]:
-    """Images to trace and check with: the calibration's, evenly spread over it, or smooth noise."""
+    """Images to trace and check with: the calibration's, evenly spread over it, or smooth noise, half of it on black."""
     if calibration is None:
         coarse = torch.rand(20, model.channels, 5, 5, generator=torch.Generator().manual_seed(0))
+        coarse[10:] *= coarse[10:] > 0.7  # areas of one colour, where all votes of a window are equal
         return nn.functional.interpolate(coarse, model.image_size, mode="bilinear", align_corners=True)
     if (calibration.channels, *calibration.image_size) != (model.channels, *model.image_size):
         wanted = "x".join(map(str, (model.channels, *model.image_size)))

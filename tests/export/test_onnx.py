@@ -58,6 +58,16 @@ def test_every_model_exports(name: str, digits: Dataset, tmp_path: Path) -> None
     assert_parity(model, tmp_path / "model.onnx", images)
 
 
+def test_small_constants_are_not_left_out(digits: Dataset, tmp_path: Path) -> None:
+    """On the black border of a digit all votes are equal: their variance is the constant that is added to it."""
+    torch.manual_seed(0)
+    model = create_model("matrix_capsules", stem_channels=8, primary_caps=4, caps=4).eval()
+    images = model.preprocessing(digits.images[:20])
+    answers = export_onnx(model, tmp_path / "model.onnx").run(images.numpy())
+    for name, tensor in all_parts(model, images).items():
+        assert np.abs(answers[name] - tensor.numpy()).max() <= 1e-4, name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("routing", sorted(Routing.known))
 def test_every_routing_exports(routing: str, digits: Dataset, tmp_path: Path) -> None:

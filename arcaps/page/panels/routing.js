@@ -21,9 +21,9 @@ const SUMS = {
   neither: "they do not add up to 1",
 };
 
-/** @param {number[][]} ramp @param {number} value From 0 to 1. */
+/** @param {number[][]} ramp @param {number} value From 0 to 1; what is not a number is shown as 0. */
 function mix(ramp, value) {
-  const t = Math.min(1, Math.max(0, value)) * (ramp.length - 1), k = Math.min(ramp.length - 2, Math.floor(t));
+  const t = Math.min(1, Math.max(0, value || 0)) * (ramp.length - 1), k = Math.min(ramp.length - 2, Math.floor(t));
   return ramp[k].map((c, i) => Math.round(c + (t - k) * (ramp[k + 1][i] - c)));
 }
 
