@@ -15,7 +15,7 @@ from arcaps.kernels import ChannelProduct, RoutedPatches, Windows
 from arcaps.kernels.attention import plain_routed_patches
 from arcaps.kernels.channels import plain_channel_product
 from arcaps.kernels.windows import plain_windows
-from arcaps.routing import attention_routing
+from arcaps.routing.attention import attention_routing, multi_head_attention_routing
 from arcaps.votes import votes_of_patches
 
 Pair = tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]
@@ -34,7 +34,12 @@ PAIRS: dict[str, Pair] = {
     "routed patches": (
         RoutedPatches.apply,
         plain_routed_patches,
-        [(3, 7, 5), (3, 5, 2, 4), (3, 2, 4), (2, 3, 3, 4), (2, 3)],
+        [(3, 7, 5), (3, 5, 2, 4), (3, 2, 4), (1, 2, 3, 3, 4), (2, 1, 3)],
+    ),
+    "routed patches, two heads": (
+        RoutedPatches.apply,
+        plain_routed_patches,
+        [(3, 7, 5), (3, 5, 2, 4), (3, 2, 4), (2, 2, 3, 3, 4), (2, 2, 3)],
     ),
 }
 
@@ -68,15 +73,15 @@ def test_derivatives_are_those_of_the_function(name: str) -> None:
     assert torch.autograd.gradgradcheck(fast, leaves)
 
 
-def test_the_plain_twin_of_routed_patches_is_votes_and_attention() -> None:
-    patches, kernels, bias, weight, _ = (
-        torch.randn(shape, dtype=torch.float64) for shape in PAIRS["routed patches"][2]
-    )
-    shift = torch.einsum("mnd,nlmd->nl", bias, weight)
-    found = plain_routed_patches(patches, kernels, bias, weight, shift)
-    expected = attention_routing(votes_of_patches(patches.transpose(0, 1), kernels, bias), weight)
-    for one, other in zip(found, expected[:2], strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+@pytest.mark.parametrize("name", ["routed patches", "routed patches, two heads"])
+def test_the_plain_twin_of_routed_patches_is_votes_and_attention(name: str) -> None:
+    patches, kernels, bias, weight, _ = (torch.randn(shape, dtype=torch.float64) for shape in PAIRS[name][2])
+    shift = torch.einsum("mnd,hnlmd->nhl", bias, weight)
+    mixed, coefficients = plain_routed_patches(patches, kernels, bias, weight, shift)
+    votes = votes_of_patches(patches.transpose(0, 1), kernels, bias)
+    expected = multi_head_attention_routing(votes, weight) if len(weight) > 1 else attention_routing(votes, weight[0])
+    torch.testing.assert_close(mixed, expected[0], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(coefficients.mean(-2), expected[1], rtol=1e-10, atol=1e-10)
 
 
 def test_a_gradient_penalty_can_be_trained() -> None:

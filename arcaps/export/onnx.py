@@ -134,7 +134,7 @@ def without_slices(model: Classifier) -> Classifier:
 
 
 def example_images(model: Classifier, calibration: Dataset | None) -> Float[Tensor, "count channels height width"]:
-    """Images to trace and check with: the calibration's, evenly spread over it, or smooth noise, half of it on black."""
+    """Images to trace and check with: the calibration's, evenly spread over them, or smooth noise, half on black."""
     if calibration is None:
         coarse = torch.rand(20, model.channels, 5, 5, generator=torch.Generator().manual_seed(0))
         coarse[10:] *= coarse[10:] > 0.7  # areas of one colour, where all votes of a window are equal

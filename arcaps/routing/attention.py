@@ -108,12 +108,12 @@ class AttentionRouting(Routing, name="attention"):
         compiled, exported or transformed by torch.func goes the plain way too.
         """
         where = patches.shape[:-2]
-        if prod(where[1:]) == 1 or self.heads > 1 or needs_plain_functions():
+        if prod(where[1:]) == 1 or needs_plain_functions():
             return Routed(*super().route(patches, weight, bias))
         rows = rearrange(patches.flatten(0, -3), "row inp patch -> inp row patch")
         if bias is None:
             bias = weight.new_zeros(self.in_caps, self.out_caps, self.dim)
-        scaled = self.scaled_weight
-        shift = einsum(bias, scaled, "inp out dim, out logit inp dim -> out logit")
+        scaled = self.scaled_weight if self.heads > 1 else self.scaled_weight.unsqueeze(0)
+        shift = einsum(bias, scaled, "inp out dim, head out logit inp dim -> out head logit")
         mixed, coefficients = RoutedPatches.apply(*in_autocast(rows, weight, bias, scaled), shift)
-        return Routed(mixed.unflatten(0, where), coefficients.unflatten(0, where))
+        return Routed(mixed.unflatten(0, where), coefficients.mean(-2).unflatten(0, where))
