@@ -75,6 +75,7 @@ VARIANTS = (
     Variant("element dropout 0.25 in place of 0.5", {"dropout": 0.25}),
     Variant("augmented", recipe="mnist+-fast"),
     Variant("augmented, layout of the code", CODE, "mnist+-fast"),
+    Variant("augmented, code, element dropout 0.25", {**CODE, "dropout": 0.25}, "mnist+-fast"),
     Variant("augmented, affine map", ACROSS, "mnist+-fast"),
     Variant("augmented, three layers", DEEP, "mnist+-fast"),
     Variant("augmented, three layers, affine map", {**DEEP, **ACROSS}, "mnist+-fast"),

@@ -42,7 +42,7 @@ ROWS = (
         "mnist-across",
         "MNIST, affine map across the class layer",
         "mnist-fast",
-        {"layout": "text", "class_activation": "capsule(across=True)", "epochs": 8},
+        {"layout": "text", "class_activation": "capsule(across=True)", "dim": 32, "stem_channels": 64, "epochs": 8},
         seeds=(0,),
     ),
     Row("affnist-fast", "affNIST (regenerated), our variant", "affnist-fast"),
