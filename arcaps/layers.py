@@ -24,7 +24,7 @@ from arcaps.capsules import Capsules, Routed, as_capsules
 from arcaps.competition import Competition
 from arcaps.dropout import Dropout
 from arcaps.errors import ArcapsError
-from arcaps.init import start_plain_layers
+from arcaps.init import own_random_numbers, start_plain_layers
 from arcaps.routing import Routing
 from arcaps.votes import ConvVotes, Votes
 
@@ -61,8 +61,12 @@ class PrimaryCaps(nn.Module):
         self.conv = nn.Conv2d(in_channels, caps * dim, kernel, stride=stride, padding=padding, groups=groups)
         self.relu = relu
         self.activation = Activation.build(activation, caps, dim)
-        self.presence = nn.Conv2d(in_channels, caps, kernel, stride=stride, padding=padding) if presence else None
         start_plain_layers(self)
+        self.presence: nn.Conv2d | None = None
+        with own_random_numbers():
+            if presence:
+                self.presence = nn.Conv2d(in_channels, caps, kernel, stride=stride, padding=padding)
+                start_plain_layers(self.presence)
 
     def forward(self, features: Float[Tensor, "batch channels height width"]) -> Capsules:
         """Capsules `(batch, new_height, new_width, caps, dim)`."""
@@ -132,7 +136,8 @@ class ConvCaps(nn.Module):
         self.channel_dropout = Dropout(channel_dropout)
         self.images_at_once = images_at_once
         self.votes = Votes.build(votes, in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
-        self.routing = Routing.build(routing, self.votes.inputs, out_caps, out_dim, in_dim=self.votes.patch_dim)
+        with own_random_numbers():
+            self.routing = Routing.build(routing, self.votes.inputs, out_caps, out_dim, in_dim=self.votes.patch_dim)
         self.competition = Competition.build(competition)
         self.activation = Activation.build(activation, out_caps, out_dim)
         self.residual = residual

@@ -139,6 +139,18 @@ def test_it_can_be_exported_with_any_batch(spec: str) -> None:
         torch.testing.assert_close(program.module()(*given), module(*given))
 
 
+@pytest.mark.parametrize("spec", [*Routing.known])
+def test_everything_else_starts_alike_at_the_same_seed(spec: str) -> None:
+    def start(routing: str) -> dict[str, Tensor]:
+        torch.manual_seed(5)
+        model = ARCapsNet(image_size=(12, 12), caps=3, dim=4, primary_dim=4, stem_channels=4, routing=routing)
+        return {name: value for name, value in model.state_dict().items() if ".routing." not in name}
+
+    expected, found = start("attention"), start(spec)
+    assert found.keys() - expected.keys() <= {"primary.presence.weight", "primary.presence.bias"}
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
 @every_routing
 def test_a_model_with_it_is_saved_and_loaded(spec: str, tmp_path: Path) -> None:
     model = ARCapsNet(image_size=(12, 12), caps=3, dim=4, primary_dim=4, stem_channels=4, routing=spec).eval()
