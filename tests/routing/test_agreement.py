@@ -61,6 +61,10 @@ def test_one_iteration_of_dynamic_routing_is_uniform() -> None:
     uniform = Routing.build("uniform(over='outputs')", 5, 4, 6)(votes)
     same(dynamic_routing(votes, iterations=1).capsules, uniform.capsules)
     same(dynamic_routing(votes, iterations=1).coefficients, uniform.coefficients)
+    same(uniform.coefficients, torch.full((3, 4, 5), 1 / 4, dtype=torch.float64))
+    mean = Routing.build("uniform(over='inputs')", 5, 4, 6)(votes)
+    same(mean.coefficients, torch.full((3, 4, 5), 1 / 5, dtype=torch.float64))
+    same(mean.capsules, votes.mean(-2))
 
 
 @pytest.mark.parametrize(("iterations", "expected"), [(2, (0.434308, 0.565692)), (3, (0.347052, 0.652948))])
@@ -169,10 +173,11 @@ def test_inverted_with_one_iteration_normalises_the_sum_of_the_votes() -> None:
     votes = 10 * votes_of(3, 4, 5, 6)
     routing = Routing.build("inverted(iterations=1)", 5, 4, 6).double()
     expected = F.layer_norm(votes.sum(-2), (6,))
-    torch.testing.assert_close(routing(votes).capsules, expected, rtol=1e-4, atol=1e-4)
+    capsules = routing(votes).capsules
+    torch.testing.assert_close(capsules, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(routing(1000 * votes).capsules, expected, rtol=1e-4, atol=1e-4)  # free of scale
-    torch.testing.assert_close(expected.mean(-1), torch.zeros(3, 4).double())
-    torch.testing.assert_close(expected.norm(dim=-1), torch.full((3, 4), 6**0.5).double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(capsules.mean(-1), torch.zeros(3, 4).double())
+    torch.testing.assert_close(capsules.norm(dim=-1), torch.full((3, 4), 6**0.5).double(), rtol=1e-4, atol=0)
 
 
 def test_inverted_is_kl_on_votes_without_a_mean() -> None:

@@ -69,6 +69,7 @@ def test_two_iterations_by_hand() -> None:
     hand(coefficients.sum(-1), 1.5, 1.5)
     hand(activation, 0.323962, 0.372885)
     hand(-activation.logit(), 0.735622, 0.519860)
+    hand((-activation.logit() / 0.75).exp(), 8 / 3, 2)  # the variances: the cost is 1.5 ln(var) / 2
     capsules, coefficients, activation = plain(E1, 2)
     hand(coefficients, (0.313354, 0.491380, 0.491380), (0.686646, 0.508620, 0.508620))
     hand(capsules[:, 0], 2.274707, 1.895518)
@@ -94,9 +95,10 @@ def test_damping_by_hand() -> None:
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
-def test_moving_all_votes_moves_the_capsules_alone(iterations: int) -> None:
+@pytest.mark.parametrize("variance", ["relative", "paper"])
+def test_moving_all_votes_moves_the_capsules_alone(iterations: int, variance: str) -> None:
     votes, by = votes_of(7, 3, 5, 4), votes_of(4)
-    routing = Routing.build(f"em(iterations={iterations})", 5, 3, 4).double()
+    routing = Routing.build(f"em(iterations={iterations}, variance='{variance}')", 5, 3, 4).double()
     still, moved = routing(votes), routing(votes + by)
     torch.testing.assert_close(moved.capsules, still.capsules + by, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(moved.coefficients, still.coefficients, rtol=1e-8, atol=1e-9)

@@ -1,13 +1,14 @@
 """Score routing: its plain-loop reference, and figures computed by hand."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from arcaps import ArcapsError, ConvCaps, Routing
-from arcaps.routing import ScoreRouting
+from arcaps.routing import ScoreRouting, query_key_routing
 
 H1 = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)
 """Two outputs, two inputs, two dimensions."""
@@ -23,12 +24,11 @@ SPECS = [
 every_spec = pytest.mark.parametrize("spec", SPECS)
 
 
-def made(spec: str, inputs: int, outputs: int, dim: int) -> ScoreRouting:
+def made(spec: str, inputs: int, outputs: int, dim: int) -> Any:
     """A routing whose parameters are not those of its start."""
     routing = Routing.build(spec, inputs, outputs, dim)
     for parameter in routing.parameters():
         nn.init.normal_(parameter)
-    assert isinstance(routing, ScoreRouting)
     return routing.double()
 
 
@@ -66,7 +66,7 @@ def test_it_is_the_plain_loop(spec: str) -> None:
         same(coefficients[index], expected[1])
 
 
-@every_spec
+@pytest.mark.parametrize("spec", [*SPECS, "query_key(heads=1)"])
 def test_to_permute_the_inputs_permutes_the_coefficients(spec: str) -> None:
     routing, votes, order = made(spec, 4, 3, 5), torch.randn(2, 3, 4, 5).double(), torch.randperm(4)
     capsules, coefficients, _ = routing(votes)
@@ -112,6 +112,16 @@ def test_general_with_the_identity_is_dot() -> None:
     votes = torch.randn(2, 3, 4, 5).double()
     for one, other in zip(general(votes)[:2], dot(votes)[:2], strict=True):
         same(one, other)
+
+
+def test_general_contains_query_key_with_one_head() -> None:
+    general, votes = made("score(score='general')", 4, 3, 5), torch.randn(2, 3, 4, 5).double()
+    query, key = torch.randn(2, 3, 5, 5).double()
+    with torch.no_grad():
+        general.weight.copy_(query @ key.mT / 5**0.5)
+    capsules, coefficients, _ = query_key_routing(votes, query, key, heads=1)
+    same(general(votes).capsules, capsules)
+    same(general(votes).coefficients, coefficients)
 
 
 def test_additive_that_does_not_look_at_the_votes_is_uniform() -> None:

@@ -138,6 +138,16 @@ def test_a_signal_stops_in_good_order_and_the_run_goes_on(tmp_path: Path, number
     assert_same_run(resumed, whole)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("routing", arcaps.list_routings())
+def test_a_run_with_any_routing_goes_on_to_the_bit(tmp_path: Path, routing: str) -> None:
+    options = {**TINY, "epochs": 1, "routing": routing}
+    whole = arcaps.train("digits", run=tmp_path / "whole", **options)
+    with pytest.raises(Stopped):
+        arcaps.train("digits", run=tmp_path / "run", max_minutes=1e-6, **options)
+    assert_same_run(arcaps.train(resume=tmp_path / "run", **RESUME), whole)
+
+
 def test_the_time_limit_stops_in_good_order(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match="minutes are over") as stopped:
         arcaps.train("digits", run=tmp_path / "run", max_minutes=1e-6, **TINY)
