@@ -165,9 +165,8 @@ def peak_of_training_step(model: Model, images: Tensor, labels: Tensor) -> int:
 def better_strides(model: ARCapsNet) -> str:
     """The advice that brings the class layer down to 8x8 positions, or as near as the image's shorter side allows."""
     layers, now = len(model.config["strides"]), model.config["strides"].count(2)
-    height, width = (-(-side // 2 ** (model.config["stem_stages"] + 1)) for side in model.image_size)
     strided = now
-    while -(-max(height, width) // 2**strided) > 8 and min(height, width) >= 2 ** (strided + 2):
+    while -(-max(model.image_size) // 2 ** (strided + 1)) > 8 and min(model.image_size) >= 2 ** (strided + 3):
         strided += 1
     if strided == now:
         return "give smaller images"

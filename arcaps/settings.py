@@ -215,9 +215,6 @@ class BackboneConfig(ModelConfig):
     """How fast BatchNorm's running statistics follow; the paper's framework has 0.01."""
     stem_channels: int = within(1, MANY, 64)
     """Channels of the convolutions before the capsules."""
-    stem_stages: int = within(0, 20, 0)
-    """Residual stages between those convolutions and the primary layer; each halves the maps and doubles their
-    channels. The paper has none."""
 
     def __post_init__(self) -> None:
         if self.strides is None and isinstance(self.layers, int):
@@ -228,12 +225,6 @@ class BackboneConfig(ModelConfig):
             raise ArcapsError(
                 f"strides {self.strides} do not fit {self.layers} conv caps layers: give one stride, 1 or 2, per layer"
             )
-
-    @property
-    def strided(self) -> int:
-        """The layers that halve the maps: those of the stem, the primary layer and conv caps layers."""
-        assert self.strides is not None
-        return self.stem_stages + 1 + self.strides.count(2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,19 +134,6 @@ def test_strides_and_residual() -> None:
         ARCapsNet(layers=3, strides=(2,))
 
 
-@pytest.mark.parametrize("name", ["ar_capsnet", "dense_head"])
-def test_residual_stages_of_the_stem_halve_the_maps_and_double_their_channels(name: str) -> None:
-    options = {**SMALL[name], "image_size": (40, 36), "layers": 2, "strides": (1, 2)}
-    model = create_model(name, **options, stem_stages=2, batch_norm_momentum=0.1)
-    features = model.eval().features(torch.rand(1, 1, 40, 36))
-    before_primary = "stem" if name == "ar_capsnet" else "stages.5"
-    assert features[before_primary].shape == (1, 16, 10, 9)
-    assert {one.momentum for one in model.modules() if isinstance(one, nn.BatchNorm2d)} == {0.1}
-    check(model.train(), 3)
-    with pytest.raises(ArcapsError, match="at least 32x32"):
-        create_model(name, **{**options, "image_size": 31}, stem_stages=2)
-
-
 @every_model
 def test_images_do_not_see_each_other(name: str) -> None:
     model = create_model(name, image_size=20, **SMALL[name]).double()

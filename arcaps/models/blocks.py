@@ -1,7 +1,5 @@
 """Building blocks of the convolutional parts."""
 
-from collections.abc import Iterator
-
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,7 +9,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from arcaps.compat import is_transformed
 from arcaps.errors import ArcapsError
 from arcaps.init import start_plain_layers
-from arcaps.settings import BackboneConfig
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -97,31 +94,3 @@ class ConvBlock(nn.Module):
         options = ["batch norm", "relu"] if self.norm is not None else ["relu"]
         options = options[::-1] if self.relu_first else options
         return f"ConvBlock({conv.in_channels} -> {conv.out_channels}, {kernel}/{conv.stride[0]}, {', '.join(options)})"
-
-
-class ResidualBlock(nn.Module):
-    """Two convolutions around a shortcut."""
-
-    def __init__(self, channels: int, momentum: float = 0.01) -> None:
-        super().__init__()
-        self.channels = channels
-        self.body = nn.Sequential(*(ConvBlock(channels, channels, norm=True, momentum=momentum) for _ in range(2)))
-
-    def forward(
-        self, maps: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch channels height width"]:
-        return maps + self.body(maps)
-
-    def __repr__(self) -> str:
-        return f"ResidualBlock({self.channels} -> {self.channels}, 2 of 3x3, batch norm, relu)"
-
-
-def capsule_stem(c: BackboneConfig) -> Iterator[nn.Module]:
-    """The convolutions before the primary capsules: the paper's two, then residual stages where they are asked for."""
-    channels, momentum = c.stem_channels, c.batch_norm_momentum
-    yield ConvBlock(c.channels, channels, norm=True, momentum=momentum)
-    yield ConvBlock(channels, channels, norm=True, momentum=momentum)
-    for _ in range(c.stem_stages):
-        yield ConvBlock(channels, 2 * channels, stride=2, norm=True, momentum=momentum)
-        channels *= 2
-        yield ResidualBlock(channels, momentum)

@@ -13,7 +13,7 @@ from arcaps.functional import keep_labelled, keep_one, normalised_entropy
 from arcaps.layers import ClassCaps, ConvCaps, Decoder, PrimaryCaps
 from arcaps.losses import Loss, reconstruction_loss
 from arcaps.models.base import BatchLike, Classifier, Labels, Output, traceable
-from arcaps.models.blocks import ConvBlock, capsule_stem
+from arcaps.models.blocks import ConvBlock
 from arcaps.registry import parse_spec
 from arcaps.routing import Routing
 from arcaps.scores import Score
@@ -96,11 +96,14 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         c = ARCapsNetConfig(**options)
         super().__init__(c)
         assert c.strides is not None
-        self.require_size(max(8, 2 ** (c.strided + 1)), f"{c.strided} strided layers")
-        self.stem = nn.Sequential(*capsule_stem(c))
-        features = c.stem_channels * 2**c.stem_stages
+        strided = 1 + c.strides.count(2)
+        self.require_size(max(8, 2 ** (strided + 1)), f"{strided} strided layers")
+        self.stem = nn.Sequential(
+            ConvBlock(c.channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
+            ConvBlock(c.stem_channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
+        )
         presence = gives_presence(c.routing) if c.presence is None else c.presence
-        self.primary = PrimaryCaps(features, c.caps, c.primary_dim, activation=c.activation, presence=presence)
+        self.primary = PrimaryCaps(c.stem_channels, c.caps, c.primary_dim, activation=c.activation, presence=presence)
         dims = [c.primary_dim, *[c.dim] * c.layers]
         of_every_layer: dict[str, Any] = {
             "votes": c.votes,
@@ -122,7 +125,8 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
             )
             for index, stride in enumerate(c.strides)
         )
-        height, width = (-(-side // 2**c.strided) for side in self.image_size)
+        scale = 2**strided
+        height, width = (-(-side // scale) for side in self.image_size)
         pooled = c.head == "pooled"
         of_class_layer = {
             **of_every_layer,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from arcaps.init import start_plain_layers
 from arcaps.losses import CrossEntropy
 from arcaps.models.base import BatchLike, Classifier, Labels, Output, traceable
-from arcaps.models.blocks import ConvBlock, ResidualBlock, capsule_stem
+from arcaps.models.blocks import ConvBlock
 from arcaps.settings import ConvNetConfig, DenseHeadConfig, ModelConfig, StrongConvNetConfig
 
 
@@ -65,6 +65,23 @@ class ConvNet(ConvolutionalClassifier, name="conv_net"):
         start_plain_layers(self.head)
 
 
+class ResidualBlock(nn.Module):
+    """Two convolutions around a shortcut."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.body = nn.Sequential(ConvBlock(channels, channels, norm=True), ConvBlock(channels, channels, norm=True))
+
+    def forward(
+        self, maps: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        return maps + self.body(maps)
+
+    def __repr__(self) -> str:
+        return f"ResidualBlock({self.channels} -> {self.channels}, 2 of 3x3, batch norm, relu)"
+
+
 class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
     """A modern small CNN: residual, with BatchNorm and global pooling, about as large as AR CapsNet.
 
@@ -110,14 +127,16 @@ class DenseHead(ConvolutionalClassifier, name="dense_head"):
         c = DenseHeadConfig(**options)
         super().__init__(c)
         assert c.strides is not None
-        self.require_size(max(8, 2 ** (c.strided + 1)), f"{c.strided} strided layers")
+        strided = 1 + c.strides.count(2)
+        self.require_size(max(8, 2 ** (strided + 1)), f"{strided} strided layers")
         widths = [c.caps * c.primary_dim, *[c.caps * c.dim] * c.layers]
         self.stages = nn.Sequential(
-            *capsule_stem(c),
-            ConvBlock(c.stem_channels * 2**c.stem_stages, widths[0], stride=2),
+            ConvBlock(c.channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
+            ConvBlock(c.stem_channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
+            ConvBlock(c.stem_channels, widths[0], stride=2),
             *(ConvBlock(*pair, stride=stride) for pair, stride in zip(pairwise(widths), c.strides, strict=True)),
         )
         assert c.dropout is not None
-        area = prod(-(-side // 2**c.strided) for side in self.image_size)
+        area = prod(-(-side // 2**strided) for side in self.image_size)
         self.head = nn.Sequential(nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(widths[-1] * area, c.classes))
         start_plain_layers(self.head)
