@@ -74,7 +74,10 @@ def reconstruction_loss(
 
 
 class Loss(nn.Module, Named, ABC, kind="loss"):
-    """What the scores of a batch cost. The constructor takes options by keyword alone."""
+    """What the scores of a batch cost. The constructor takes options by keyword alone.
+
+    A subclass names the keywords of `forward` that it uses, and takes the others as `**_`.
+    """
 
     @abstractmethod
     def forward(
@@ -103,14 +106,7 @@ class MarginLoss(Loss, name="margin"):
         require_finite("margin", present=present, absent=absent, absent_weight=absent_weight)
         self.present, self.absent, self.absent_weight = present, absent, absent_weight
 
-    def forward(
-        self,
-        scores: Float[Tensor, "batch classes"],
-        targets: Targets,
-        *,
-        logits: Float[Tensor, "batch classes"] | None = None,
-        progress: float = 0.0,
-    ) -> Float[Tensor, ""]:
+    def forward(self, scores: Float[Tensor, "batch classes"], targets: Targets, **_: object) -> Float[Tensor, ""]:
         return margin_loss(scores, targets, present=self.present, absent=self.absent, absent_weight=self.absent_weight)
 
 
@@ -123,12 +119,7 @@ class SpreadLoss(Loss, name="spread"):
         self.low, self.high = low, high
 
     def forward(
-        self,
-        scores: Float[Tensor, "batch classes"],
-        targets: Targets,
-        *,
-        logits: Float[Tensor, "batch classes"] | None = None,
-        progress: float = 0.0,
+        self, scores: Float[Tensor, "batch classes"], targets: Targets, *, progress: float = 0.0, **_: object
     ) -> Float[Tensor, ""]:
         return spread_loss(scores, targets, margin=self.low + (self.high - self.low) * progress)
 
@@ -142,7 +133,7 @@ class CrossEntropy(Loss, name="cross_entropy"):
         targets: Targets,
         *,
         logits: Float[Tensor, "batch classes"] | None = None,
-        progress: float = 0.0,
+        **_: object,
     ) -> Float[Tensor, ""]:
         if logits is None:
             raise ArcapsError("loss cross_entropy needs logits, and this score has none: give score='linear'")

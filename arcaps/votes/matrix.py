@@ -19,27 +19,6 @@ class MatrixVotes(WindowVotes, name="matrix"):
     routing" (Hinton, Sabour, Frosst, 2018), which has no bias; here it is the layer's choice.
     """
 
-    def __init__(
-        self,
-        in_caps: int,
-        in_dim: int,
-        out_caps: int,
-        out_dim: int,
-        kernel: int | tuple[int, int] = 3,
-        stride: int = 1,
-        padding: str = "same",
-        bias: bool = True,
-        *,
-        shared: bool = False,
-        coordinates: bool = False,
-    ) -> None:
-        if in_dim != out_dim or round(in_dim**0.5) ** 2 != in_dim:
-            raise ArcapsError(
-                f"matrix votes from dimension {in_dim} to {out_dim}: give both the same square, such as 16 for 4x4"
-            )
-        sizes = (in_caps, in_dim, out_caps, out_dim, kernel, stride, padding, bias)
-        super().__init__(*sizes, shared=shared, coordinates=coordinates)
-
     @property
     def side(self) -> int:
         """p: a pose is p x p."""
@@ -47,6 +26,11 @@ class MatrixVotes(WindowVotes, name="matrix"):
 
     def make_parameters(self, count: int, bias: bool) -> None:
         """One matrix from each input to each output channel, Glorot uniform; zero biases."""
+        if self.in_dim != self.out_dim or self.side**2 != self.in_dim:
+            raise ArcapsError(
+                f"matrix votes from dimension {self.in_dim} to {self.out_dim}: give both the same square, "
+                "such as 16 for 4x4"
+            )
         self.weight = nn.Parameter(torch.empty(count, self.side, self.out_caps, self.side))
         self.bias = nn.Parameter(torch.zeros(count, self.out_caps, self.out_dim)) if bias else None
         glorot_uniform_(self.weight, self.side, self.side)
