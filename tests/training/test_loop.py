@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from arcaps import ArcapsError, Run
 from arcaps.data import Data, Dataset
 from arcaps.training import Stopped
 from arcaps.training import splits as splits_module
-from arcaps.training.loop import Trainer
+from arcaps.training.distributed import Processes
+from arcaps.training.loop import Session, Trainer, evaluate_best
 
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -317,3 +319,31 @@ def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     assert again is not None
     assert again.as_dict() == stored
     assert (run.path / "result.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(("other_epoch", "tests"), [(2, ["validation"]), (1, ["validation", "test_validation"])])
+def test_the_epoch_that_the_papers_choice_gives_is_reported_beside_ours(other_epoch: int, tests: list[str]) -> None:
+    models = {"validation": arcaps.load("digits"), "test_validation": arcaps.create_model("ar_capsnet", dim=16)}
+    models["test_validation"].class_names = models["validation"].class_names
+    opened = []
+
+    def best_model(name: str) -> Any:
+        opened.append(name)
+        return models[name]
+
+    trainer = object.__new__(Trainer)
+    vars(trainer).update(
+        best={"validation": {"error": 0.02, "epoch": 2}, "test_validation": {"error": 0.1, "epoch": other_epoch}},
+        best_model=best_model,
+        splits=SimpleNamespace(test=arcaps.load_data("digits").test.take(torch.arange(0, 1000, 20))),
+        processes=Processes(0, 1, torch.device("cpu")),
+        session=Session(),
+    )
+    result = evaluate_best(trainer)
+    assert opened == tests
+    assert (result.epoch, result.validation_error) == (2, 0.02)
+    assert result.test["accuracy"] > 0.9
+    other = result.chosen_as_in_the_paper
+    assert other is not None
+    assert (other["epoch"], other["test_validation_error"]) == (other_epoch, 0.1)
+    assert (other["test"] == result.test) == (other_epoch == 2)
