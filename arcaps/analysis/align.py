@@ -30,6 +30,7 @@ from arcaps.data import Dataset
 from arcaps.data.warp import Transform, warp
 from arcaps.functional import lengths
 from arcaps.models import Classifier
+from arcaps.models.capsules import CapsuleClassifier
 
 DEGREES, PIXELS = (5.0, 10.0, 15.0, 20.0, 25.0), (1.0, 2.0, 3.0, 4.0, 5.0)
 TRANSFORMATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -225,14 +226,21 @@ class AlignExperiment(Experiment, name="align"):
     """Alignment ratio: does the class capsule move along one line as the image moves? (paper, table 3)"""
 
     def run(self, subject: Subject, settings: Settings) -> Measurement:
-        """Measure the alignment ratio on the test images."""
-        return Measurement(measure(subject, settings).as_dict())
+        """Measure the alignment ratio on the test images; of other capsule networks over all classes together."""
+        record = measure(subject, settings).as_dict()
+        for name, model in subject.others.items():
+            if isinstance(model, CapsuleClassifier):
+                found = align(model, subject.dataset, count=settings.count)
+                mean, deviation = found.table(found.after)
+                record.setdefault("others", {})[name] = {"mean": plain(mean[-1]), "deviation": plain(deviation[-1])}
+        return Measurement(record)
 
     def section(self, record: Record) -> Section:
         """The ratios beside those of the paper and of random vectors."""
         kinds = list(record["transformations"])
         random, printed = record["random_reference"], record["paper"]["random_reference"]
         rows = stage_rows(record["after_the_bound"])
+        rows += [[f"all, {name}", *ratio_cells(found)] for name, found in record.get("others", {}).items()]
         rows += [[f"paper, {name}", *(f"{x:.2f}" for x in values)] for name, values in record["paper"]["mean"].items()]
         one_sided, still = (record["after_the_bound"][name] for name in ("one_sided", "did_not_move"))
         return Section(
@@ -280,7 +288,12 @@ def stage_rows(stage: Record) -> list[list[str]]:
     """A row for each class, and one for all images."""
     rows = []
     for name, means in stage["mean"].items():
-        pairs = zip(means, stage["deviation"][name], strict=True)
-        cells = ["" if mean is None else f"{mean:.3f} \u00b1 {deviation:.3f}" for mean, deviation in pairs]
+        cells = ratio_cells({"mean": means, "deviation": stage["deviation"][name]})
         rows.append([bold("all") if name == "all" else name, *cells])
     return rows
+
+
+def ratio_cells(row: Record) -> list[str]:
+    """A cell for each transformation: mean and standard deviation."""
+    pairs = zip(row["mean"], row["deviation"], strict=True)
+    return ["" if mean is None else f"{mean:.3f} \u00b1 {deviation:.3f}" for mean, deviation in pairs]

@@ -47,7 +47,7 @@ def analyze(
         run: A run folder.
         experiments: All experiments, or some by name.
         data: The name of a data set, or a folder of images; by default the test images of the run.
-        others: Further runs, or .safetensors files, to compare with in pose and robustness.
+        others: Further runs, or .safetensors files, to compare with in align, pose and robustness.
         count: The number of test images; by default all, in robustness 2,000 and in attention 1,000.
         classes: Classes for perturb, by name; by default the first ten.
         dims: Dimensions for perturb; by default all.

@@ -121,8 +121,8 @@ def analyze_run(
     """Run experiments on a run: files in `RUN/analysis`, sections in its report; returns the records by name.
 
     An experiment that does not apply to the model is skipped with a warning, unless it was asked for by name. `others`
-    are runs to compare with in pose and robustness. `skip_broken` leaves out files of `data` that cannot be read;
-    `invert` turns black into white and white into black in it.
+    are runs to compare with in align, pose and robustness. `skip_broken` leaves out files of `data` that cannot be
+    read; `invert` turns black into white and white into black in it.
     """
     chosen = choose_experiments(experiments)
     settings = settings or Settings()

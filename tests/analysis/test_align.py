@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from arcaps import ArcapsError, Classifier, Dataset
-from arcaps.analysis import align, align_vectors, class_capsules, cosine, fix_signs, random_reference
-from arcaps.analysis.align import spread
+from arcaps.analysis import Settings, Subject, align, align_vectors, class_capsules, cosine, fix_signs, random_reference
+from arcaps.analysis.align import AlignExperiment, spread
 from arcaps.analysis.base import choose_images, of_class
 from arcaps.analysis.cosine import Cosine
+from arcaps.analysis.section import Table
 from arcaps.data.warp import Transform, warp
 from arcaps.models.capsules import CapsuleClassifier
 from tests.analysis.conftest import SHAPES, noise_images, small_model
@@ -126,6 +127,18 @@ def test_a_trained_model_is_above_the_reference(trained: Classifier, digits: Dat
     torch.testing.assert_close(compared.free.abs(), compared.fixed.abs())
     assert torch.equal(compared.fixed, cosine(trained, digits, count=60).fixed)
     assert sum(compared.as_dict()["signs_fixed"]["x"]["histogram"]) == 60
+
+
+def test_other_capsule_networks_have_a_row_each(trained: Classifier, digits: Dataset) -> None:
+    others = {"capsules": small_model("capsule_net"), "cnn": small_model("strong_conv_net")}
+    subject = Subject("own", trained, digits, others)
+    record = AlignExperiment().run(subject, Settings(count=20)).record
+    alone = align(others["capsules"], digits, count=20)
+    assert list(record["others"]) == ["capsules"]
+    assert record["others"]["capsules"]["mean"] == pytest.approx(alone.table(alone.after)[0][-1].tolist())
+    (table, _) = (part for part in AlignExperiment().section(record).blocks if isinstance(part, Table))
+    names = [row[0] for row in table.rows]
+    assert names.index("all, capsules") == names.index("**all**") + 1
 
 
 def test_peaks() -> None:
