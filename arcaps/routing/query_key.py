@@ -36,14 +36,19 @@ def query_key_routing(
     of being a parameter, as in dynamic routing, in one pass. Each head weighs its own slice of the votes, which are
     the values. The coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """
-    keys = einsum(votes, key, "... out inp dim, out dim to -> ... out inp to")
     queries = einsum(mean_vote(votes, presence), query, "... out dim, out dim to -> ... out to")
-    keys, values = (rearrange(x, "... inp (head d) -> ... head inp d", head=heads) for x in (keys, votes))
-    queries = rearrange(queries, "... (head d) -> ... head d", head=heads)
-    logits = einsum(queries, keys, "... d, ... inp d -> ... inp") / keys.shape[-1] ** 0.5
+    queries = rearrange(queries, "... (head d) -> ... head d", head=heads) * (heads / votes.shape[-1]) ** 0.5
+    # <q, v K> = <q K^T, v>: the one query is multiplied by the matrix, instead of all the keys
+    asked = einsum(
+        queries,
+        rearrange(key, "out dim (head d) -> out dim head d", head=heads),
+        "... out head d, out dim head d -> ... out head dim",
+    )
+    logits = einsum(asked, votes, "... head dim, ... inp dim -> ... head inp")
     coefficients = softmax_of_present(logits, None if presence is None else presence[..., None, None, :])
-    mixed = einsum(coefficients, values, "... inp, ... inp d -> ... d")
-    return Routed(rearrange(mixed, "... head d -> ... (head d)"), coefficients.mean(-2))
+    mixed = einsum(coefficients, votes, "... head inp, ... inp dim -> ... head dim")  # of which each head has a slice
+    capsules = mixed.unflatten(-1, (heads, -1)).diagonal(dim1=-3, dim2=-2)
+    return Routed(rearrange(capsules, "... d head -> ... (head d)"), coefficients.mean(-2))
 
 
 class QueryKeyRouting(Routing, name="query_key"):

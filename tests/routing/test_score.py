@@ -145,3 +145,20 @@ def test_mistakes_are_named() -> None:
     ):
         with pytest.raises(ArcapsError, match=match):
             Routing.build(spec, 2, 2, 2)
+
+
+def test_query_key_weighs_the_slice_of_each_head_by_itself() -> None:
+    votes, query, key = torch.randn(2, 3, 4, 6).double(), *torch.randn(2, 3, 6, 6).double()
+    presence = torch.tensor([[1.0, 0.0, 0.3, 1.0], [1.0, 1.0, 1.0, 1.0]]).double()
+    capsules, coefficients, _ = query_key_routing(votes, query, key, heads=2, presence=presence)
+    for image in range(2):
+        a = presence[image]
+        for n in range(3):
+            keys = votes[image, n] @ key[n]
+            asked = (a @ votes[image, n] / a.sum()) @ query[n]
+            shares = []
+            for part in (slice(0, 3), slice(3, 6)):
+                weights = a * (keys[:, part] @ asked[part] / 3**0.5).exp()
+                shares.append(weights / weights.sum())
+                same(capsules[image, n, part], shares[-1] @ votes[image, n, :, part])
+            same(coefficients[image, n], sum(shares) / 2)
