@@ -83,7 +83,7 @@ RECIPES = {
         *PAPER,
         *map(as_in_the_code, PAPER),
         our_variant(MNIST, HALF, epochs=14),
-        our_variant(MNIST_PLUS, HALF, augmentation=DIGIT_CHANGES, epochs=16),
+        our_variant(MNIST_PLUS, {**HALF, "dropout": 0.25}, augmentation=DIGIT_CHANGES, epochs=16),
         our_variant(AFFNIST, {**DEEP, "stem_channels": 32}, epochs=10),
         our_variant(CIFAR, {**HALF, "dropout": 0.15}, epochs=30, halve_after=None),
         our_variant(CIFAR_PLUS, {**HALF, "dropout": 0.15}, epochs=30, halve_after=None),
