@@ -10,6 +10,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from arcaps.data import Dataset
+from arcaps.data.warp import Transform, warp
 from arcaps.errors import ArcapsError
 from arcaps.models import Classifier, Output
 from arcaps.models.capsules import CapsuleClassifier
@@ -108,12 +109,37 @@ def choose_examples(model: Classifier, dataset: Dataset | None) -> Examples:
 
 
 @torch.no_grad()
+def choose_first(model: Classifier, examples: Examples, angle: float, shift: float) -> int:
+    """The number of the example that the page opens with.
+
+    Its capsule moves far in each of three ways, turned, sideways and up and down, and the answer stays right. Only the
+    surest example of each class is looked at.
+    """
+    count = min(len(examples.right), model.classes)
+    labels = torch.tensor([example["label"] for example in examples.right[:count]], dtype=torch.long)
+    images = model.preprocessing(examples.images[:count])
+    if count == 0 or (still := model(images).capsules) is None:
+        return 0
+    every, both_ways = torch.arange(count), torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    farthest, right = [], torch.ones(count, dtype=torch.bool)
+    for turn, right_by, down_by in ((angle, 0.0, 0.0), (0.0, shift, 0.0), (0.0, 0.0, shift)):
+        way = Transform.make(2, angle=both_ways * turn, shift_x=both_ways * right_by, shift_y=both_ways * down_by)
+        both = [model(warp(images, way.take(torch.tensor([side] * count)))) for side in (0, 1)]
+        capsules = torch.stack([output.capsules for output in both if output.capsules is not None])
+        farthest.append((capsules - still)[:, every, labels].norm(dim=-1).max(0).values)
+        right &= torch.stack([output.scores.argmax(-1) == labels for output in both]).all(0)
+    return int((torch.stack(farthest).min(0).values * right).argmax())
+
+
+@torch.no_grad()
 def make_card(model: Classifier, facts: Facts, examples: Examples, precision: str) -> dict[str, Any]:
     """Everything the page needs to know, as plain values."""
     height, width = model.image_size
     noise = torch.randint(256, (8, model.channels, height, width), dtype=torch.uint8)
     output = model(model.preprocessing(examples.images if len(examples.images) else noise))
     known = facts.accuracy is not None
+    angle = max(20.0, 1.5 * facts.rotation)
+    shift = max(2.0, float(round(1.1 * facts.shift * max(height, width))))
     card = {
         "arcaps": version("arcaps"),
         "title": TITLES.get(model.name, model.name),
@@ -132,11 +158,8 @@ def make_card(model: Classifier, facts: Facts, examples: Examples, precision: st
         "accuracy": facts.accuracy if known else examples.accuracy,
         "tested": facts.tested if known else examples.tested,
         "notice": facts.notice or (MNIST_NOTICE if facts.is_mnist else None),
-        "reach": {
-            "angle": max(20.0, 1.5 * facts.rotation),
-            "shift": max(2.0, round(1.1 * facts.shift * max(height, width))),
-        },
-        "first": min(7, len(examples.right) - 1) if facts.is_mnist else 0,
+        "reach": {"angle": angle, "shift": shift},
+        "first": choose_first(model, examples, angle, shift),
         "examples": examples.right,
         "mistakes": examples.wrong,
         "score": "softmax",

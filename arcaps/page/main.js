@@ -101,6 +101,8 @@ class Page {
         this.seen = seen;
         this.answer = answer;
         document.body.classList.toggle("blank", blank);
+        const which = blank ? "…" : this.card.class_names[this.label];
+        for (const name of document.querySelectorAll(".which")) name.textContent = which;
         await Promise.all(this.panels.map((panel) => panel.show()));
         if (!blank) await this.refreshMoved();
         this.remember();
@@ -155,9 +157,14 @@ class Page {
 function facts({ card, network }) {
   const parts = [`${card.title}, ${card.parameters.toLocaleString("en")} parameters`];
   if (card.accuracy !== null) parts.push(`accuracy ${(100 * card.accuracy).toFixed(1)} % on ${card.tested.toLocaleString("en")} test images`);
-  parts.push("computed in this page");
-  if (network.times.length) parts.push(`${network.milliseconds.toFixed(1)} ms per image`);
+  parts.push(network.times.length ? `runs in this page, ${network.milliseconds.toFixed(1)} ms per image` : "runs in this page");
   return parts.join(" · ");
+}
+
+/** What to do here. */
+function lead({ dim, channels }) {
+  const start = channels === 1 ? "Draw something" : "Choose a picture";
+  return dim ? `${start}, turn it, and watch its capsule move.` : `${start}, and see what the network answers.`;
 }
 
 /** Say what went wrong. */
@@ -177,6 +184,14 @@ function startTheme(page) {
     redraw();
   });
   dark.addEventListener("change", redraw);
+}
+
+/** On a screen with two columns the picture stays in sight: a high panel scrolls until its end is seen, then stops. */
+function startStick() {
+  const panel = find("draw");
+  const stick = () => panel.style.setProperty("--stick", `${Math.min(12, innerHeight - panel.offsetHeight - 12)}px`);
+  new ResizeObserver(stick).observe(panel);
+  addEventListener("resize", stick);
 }
 
 function startLink() {
@@ -219,6 +234,7 @@ async function start() {
   const page = new Page(await Network.load());
   const { card } = page;
   if (!card.dim) find("title").textContent = document.title = "What does this network see?";
+  find("lead").textContent = lead(card);
   page.panels.push(new DrawPanel(page), new ClassesPanel(page));
   if (card.decoder) page.panels.push(new CapsulePanel(page));
   if (card.dim) page.panels.push(new PathPanel(page));
@@ -227,6 +243,7 @@ async function start() {
   document.body.classList.toggle("no-decoder", !card.decoder);
   await page.panels[0].load();
   startTheme(page);
+  startStick();
   startLink();
   startAbout(page);
   window.arcaps = page;

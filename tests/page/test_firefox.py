@@ -10,7 +10,7 @@ import torch
 from arcaps import Classifier, Dataset, warp
 from arcaps.data.warp import Transform
 from tests.page.firefox import FIREFOX, Firefox
-from tests.page.visitor import PATH, SCORES, SEVEN, clear, draw, set_pose, wait_for_path
+from tests.page.visitor import FIRST_IS_RIGHT, PATH, SCORES, SEVEN, clear, draw, set_pose, wait_for_path
 
 pytestmark = [
     pytest.mark.skipif(FIREFOX is None, reason="no firefox: install it with apt-get install firefox-esr"),
@@ -32,7 +32,7 @@ def test_it_opens_from_a_file_and_asks_for_nothing(browser: Firefox, page: Path)
     assert browser.evaluate("navigator.onLine") is False
     assert browser.requests == []  # Firefox does not count the file itself
     assert browser.problems == []
-    assert browser.evaluate("document.querySelector('#answer b').textContent") == "7"
+    assert browser.evaluate(FIRST_IS_RIGHT)
     assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

@@ -6,6 +6,10 @@ from typing import Any, Protocol
 
 SCORES = "[...arcaps.answer.scores.data]"
 SEVEN = [(0.2, 0.2), (0.5, 0.2), (0.8, 0.2), (0.68, 0.45), (0.55, 0.7), (0.48, 0.9)]
+FIRST_IS_RIGHT = (
+    "document.querySelector('#answer b').textContent === "
+    "arcaps.card.class_names[arcaps.card.examples[arcaps.card.first].label]"
+)
 PATH = "arcaps.panels.find((panel) => panel.curves)"
 
 
@@ -22,7 +26,7 @@ class Driver(Protocol):
         """Press the mouse at the first point, go over all, release at the last."""
 
 
-def draw(browser: Driver, points: list[tuple[float, float]], element: str = "pad") -> None:
+def draw(browser: Driver, points: list[tuple[float, float]], element: str = "paper") -> None:
     """Drag over an element; the points are parts of its width and height."""
     browser.evaluate(f"document.getElementById('{element}').scrollIntoView({{block: 'center'}})")
     box = browser.evaluate(f"(({{x, y, width, height}}) => [x, y, width, height])({element}.getBoundingClientRect())")

@@ -50,17 +50,14 @@ export class CapsulePanel {
   order() {
     const { card, label } = this.page;
     const ranking = card.ranking[label];
-    ranking.forEach((dim, place) => {
-      this.sliders[dim].box.style.order = String(place);
-      this.sliders[dim].box.hidden = !this.all && place >= FIRST;
-    });
+    ranking.forEach((dim, place) => (this.sliders[dim].box.hidden = !this.all && place >= FIRST));
+    find("dims").append(...ranking.map((dim) => this.sliders[dim].box)); // Tab follows the same order
     find("more").textContent = this.all ? `Show the first ${FIRST} only` : `Show all ${card.dim}`;
   }
 
   show() {
     const { page } = this;
     if (!page.answer) return;
-    find("which").textContent = page.card.class_names[page.label];
     if (this.ordered !== page.label) this.order();
     this.ordered = page.label;
   }

@@ -20,7 +20,7 @@ export class ClassesPanel {
     find("classes-title").textContent = card.dim ? "Class capsules" : "Classes";
     find("classes-explain").textContent = card.dim
       ? `Each class has a capsule, a vector of ${card.dim} numbers; ${explain}. ` +
-        (card.decoder ? "The small picture is what the decoder draws from that capsule alone." : "Click a class to see how its capsule changes.")
+        (card.decoder ? "The small picture is what the decoder draws from that capsule alone; click a class to see its capsule." : "Click a class to see how its capsule changes.")
       : "The network gives each class a probability; they add up to 1. It has no capsules: its answer does not say how the picture is turned or drawn.";
     this.bars = card.class_names.map((name, label) => this.makeBar(name, label));
     find("bars").append(...this.bars.map((bar) => bar.button));
@@ -78,6 +78,7 @@ export class ClassesPanel {
     if (scores[best] < 0.5) doubt = adds ? "not sure" : `no class has a large ${this.word}: not sure`;
     else if (large > 1) doubt = `${large} classes have a large ${this.word}`;
     find("answer").innerHTML = `<b></b><span>${this.word} ${scores[best].toFixed(3)}</span><em></em>`;
+    find("answer").classList.toggle("long", card.class_names[best].length > 3);
     find("answer").querySelector("b").textContent = card.class_names[best];
     find("answer").querySelector("em").textContent = doubt;
   }

@@ -10,6 +10,8 @@ export class DrawPanel {
     this.page = page;
     const { card } = page;
     this.pad = find("pad");
+    /** What stays where it is while the pad turns in it. */
+    this.paper = find("paper");
     this.pen = this.pad.getContext("2d", { willReadFrequently: true });
     this.pad.height = Math.round((this.pad.width * card.height) / card.width);
     this.pad.style.aspectRatio = `${card.width} / ${card.height}`;
@@ -41,10 +43,10 @@ export class DrawPanel {
   }
 
   listen() {
-    const { pad, page } = this;
-    pad.addEventListener("pointerdown", (event) => this.begin(event));
-    pad.addEventListener("pointermove", (event) => this.draw(event));
-    for (const name of ["pointerup", "pointercancel"]) pad.addEventListener(name, () => (this.last = null));
+    const { paper, page } = this;
+    paper.addEventListener("pointerdown", (event) => this.begin(event));
+    paper.addEventListener("pointermove", (event) => this.draw(event));
+    for (const name of ["pointerup", "pointercancel"]) paper.addEventListener(name, () => (this.last = null));
     find("clear").addEventListener("click", () => {
       this.stop();
       page.pose = { ...STRAIGHT };
@@ -102,7 +104,12 @@ export class DrawPanel {
     canvas.className = "pixels";
     show(canvas, pixels, this.page.shape);
     button.append(canvas);
-    if (answer !== null) button.append(Object.assign(document.createElement("span"), { textContent: `${name} → ${answer}` }));
+    if (answer !== null) {
+      const caption = document.createElement("span");
+      const [was, said] = [name, answer].map((word) => Object.assign(document.createElement("bdi"), { textContent: word }));
+      caption.append(was, " → ", said); // bdi: names that are written from right to left stay on their side of the arrow
+      button.append(caption);
+    }
     button.addEventListener("click", () => {
       this.stop();
       this.page.pose = { ...STRAIGHT };
@@ -126,9 +133,12 @@ export class DrawPanel {
 
   // the pen
 
+  /** Where on the pad the pointer is; the pad may be turned. */
   at(event) {
-    const box = this.pad.getBoundingClientRect();
-    return [((event.clientX - box.left) * this.pad.width) / box.width, ((event.clientY - box.top) * this.pad.height) / box.height];
+    const { pad, paper } = this, box = paper.getBoundingClientRect();
+    const back = new DOMMatrix(getComputedStyle(pad).transform).inverse();
+    const { x, y } = back.transformPoint({ x: event.clientX - box.left - box.width / 2, y: event.clientY - box.top - box.height / 2 });
+    return [(x / box.width + 0.5) * pad.width, (y / box.height + 0.5) * pad.height];
   }
 
   begin(event) {
@@ -141,7 +151,8 @@ export class DrawPanel {
     }
     this.forget();
     this.own = true;
-    this.pad.setPointerCapture(event.pointerId);
+    this.turnPad();
+    this.paper.setPointerCapture(event.pointerId);
     this.last = this.at(event);
     this.stroke(this.last);
     this.readPad();
@@ -250,9 +261,17 @@ export class DrawPanel {
     pen.drawImage(small, 0, 0, pad.width, pad.height);
   }
 
+  /** Turn, move and scale the pad as the picture is. */
+  turnPad() {
+    const { pose, shape } = this.page;
+    const move = `translate(${(100 * pose.right) / shape.width}%, ${(100 * pose.down) / shape.height}%)`;
+    this.pad.style.transform = `${move} rotate(${-pose.angle}deg) scale(${pose.size})`;
+  }
+
   show() {
     const { page } = this;
     show(find("seen"), page.seen, page.shape);
+    this.turnPad();
     find("pad-hint").hidden = !(this.canDraw && isBlank(page.drawing));
     for (const pose of this.poses) {
       pose.input.value = String(page.pose[pose.name]);
@@ -289,7 +308,7 @@ export function makePoses(reach) {
   const shift = Math.ceil(2 * reach.shift), pixels = (value) => `${Math.abs(value)} px`;
   return [
     {
-      name: "angle", label: "turn", from: -90, to: 90, step: 1, reach: reach.angle, ends: ["↻", "↺"], curve: "turned",
+      name: "angle", label: "turn", from: -90, to: 90, step: 1, reach: reach.angle, ends: [`${reach.angle}° ↻`, `${reach.angle}° ↺`], curve: "turned",
       write: (value) => `${Math.abs(value)}°${value > 0 ? " ↺" : value < 0 ? " ↻" : ""}`,
     },
     {

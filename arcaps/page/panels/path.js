@@ -2,7 +2,7 @@
 
 import { placeLabel } from "arcaps/labels.js";
 import { makePoses } from "arcaps/panels/draw.js";
-import { show, warp } from "arcaps/picture.js";
+import { STRAIGHT, show, warp } from "arcaps/picture.js";
 import { principalPlane } from "arcaps/plane.js";
 
 const find = (id) => document.getElementById(id);
@@ -15,17 +15,38 @@ export class PathPanel {
   constructor(page) {
     this.page = page;
     this.canvas = find("plane");
+    /** One for each kind of movement, and those that the visitor has switched off, by number. */
     this.curves = [];
+    this.off = new Set();
     this.walk = 0;
+    /** The picture, the class and the size whose path this is. */
+    this.of = [];
     find("path").hidden = false;
     find("there-box").hidden = !page.card.decoder;
     find("path-explain").textContent =
       "Each dot is this capsule after the picture was turned or moved a little further, in the plane in which the capsule changes most. " +
       (page.card.decoder ? "Drag the ring, and the decoder draws the capsule at that point." : "The ring is the picture as it is now.");
     this.poses = makePoses(page.card.reach).filter((pose) => pose.reach > 0);
-    find("legend").innerHTML = this.poses.map((pose, n) => `<li class="curve-${n}">${pose.curve}</li>`).join("");
+    find("legend").append(...this.poses.map((pose, n) => this.makeSwitch(pose, n)));
     new ResizeObserver(() => this.paint()).observe(this.canvas);
     if (page.card.decoder) this.listen();
+  }
+
+  /** A button that shows or hides a curve; the last one that is shown stays. */
+  makeSwitch(pose, number) {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: `curve-${number}`, textContent: pose.curve });
+    button.ariaPressed = "true";
+    button.addEventListener("click", () => {
+      if (!this.off.delete(number) && this.off.size < this.poses.length - 1) this.off.add(number);
+      button.ariaPressed = String(!this.off.has(number));
+      if (this.plane) this.project();
+    });
+    return button;
+  }
+
+  /** The curves that are shown. */
+  get shown() {
+    return this.curves.filter((_, number) => !this.off.has(number));
   }
 
   listen() {
@@ -59,11 +80,15 @@ export class PathPanel {
     page.refreshMoved();
   }
 
+  /** While the picture is only turned or moved, the path stays, and the ring runs along it. */
   show() {
+    const { page } = this, of = page.answer ? [page.drawing, page.label, page.pose.size] : [];
+    if (page.answer && of.every((part, k) => part === this.of[k])) return this.paint();
+    this.of = of;
     this.canvas.classList.toggle("stale", true);
     clearTimeout(this.later);
     this.walk++;
-    if (!this.page.answer) {
+    if (!page.answer) {
       this.curves = [];
       this.plane = null;
       return this.paint();
@@ -74,15 +99,15 @@ export class PathPanel {
 
   /** Follow the capsule of the shown class along every curve. A newer picture ends it. */
   async compute() {
-    const { page } = this, mine = ++this.walk, { label } = page;
+    const { page } = this, mine = ++this.walk, { label } = page, { size } = page.pose;
     const curves = [];
-    for (const pose of this.poses) {
-      const curve = { ends: pose.ends, points: [], lengths: [] };
+    for (const [number, pose] of this.poses.entries()) {
+      const curve = { number, ends: pose.ends, points: [], lengths: [] };
       for (let start = 0; start < STEPS; start += CHUNK) {
         const count = Math.min(CHUNK, STEPS - start), images = new Float32Array(count * page.size);
         for (let k = 0; k < count; k++) {
           const value = pose.reach * ((2 * (start + k)) / (STEPS - 1) - 1);
-          warp(page.drawing, page.shape, { ...page.pose, [pose.name]: value }, images, k * page.size);
+          warp(page.drawing, page.shape, { ...STRAIGHT, size, [pose.name]: value }, images, k * page.size);
         }
         const answer = await page.network.encode(images, count, false);
         if (mine !== this.walk) return;
@@ -95,23 +120,29 @@ export class PathPanel {
       }
       curves.push(curve);
     }
-    this.plane = principalPlane(curves.flatMap((curve) => curve.points));
-    this.curves = curves.map((curve) => ({ ...curve, places: curve.points.map((point) => this.plane.place(point)) }));
-    this.frame();
+    this.curves = curves;
+    this.project();
     this.canvas.classList.remove("stale");
+    document.body.dataset.path = String(this.walk);
+  }
+
+  /** Find the plane of the curves that are shown, and draw them in it. */
+  project() {
+    this.plane = principalPlane(this.shown.flatMap((curve) => curve.points));
+    for (const curve of this.curves) curve.places = curve.points.map((point) => this.plane.place(point));
+    this.frame();
     this.paint();
     find("plane-share").textContent = `${Math.round(100 * this.plane.share)} % of the change lies in this plane. A larger dot is a larger score.`;
-    document.body.dataset.path = String(this.walk);
   }
 
   /** Choose the part of the plane that is shown: all curves, and some room. */
   frame() {
-    const all = this.curves.flatMap((curve) => curve.places);
+    const all = this.shown.flatMap((curve) => curve.places);
     const [left, right, low, top] = [0, 1].flatMap((axis) => {
       const values = all.map((place) => place[axis]);
       return [Math.min(...values), Math.max(...values)];
     });
-    const wide = Math.max(right - left, 1e-3) * 1.3, high = Math.max(top - low, 1e-3) * 1.4;
+    const wide = Math.max(right - left, 1e-6) * 1.3, high = Math.max(top - low, 1e-6) * 1.4;
     this.view = { x: (left + right) / 2, y: (low + top) / 2, wide, high };
   }
 
@@ -122,7 +153,7 @@ export class PathPanel {
 
   /** Put the small picture into the corner where it hides the least. */
   placeThere(at, box) {
-    const places = [...this.curves.flatMap((curve) => curve.places), this.plane.place(this.page.capsule(this.page.label))].map(at);
+    const places = [...this.shown.flatMap((curve) => curve.places), this.plane.place(this.page.capsule(this.page.label))].map(at);
     const near = THERE + 4 * MARGIN, far = MARGIN + THERE;
     const hidden = ([left, top]) =>
       places.filter(([x, y]) => x > left - near + far && x < left + near && y > top - near + far && y < top + near).length;
@@ -149,11 +180,12 @@ export class PathPanel {
     if (!this.plane || !page.answer) return;
     const style = getComputedStyle(document.body), scale = this.scale(box);
     const [ink, paper, warm, sunk] = ["--ink", "--paper", "--warm", "--sunk"].map((name) => style.getPropertyValue(name));
-    const colours = this.curves.map((_, n) => style.getPropertyValue(`--curve-${n}`));
+    const colour = ({ number }) => style.getPropertyValue(`--curve-${number}`);
     const at = ([x, y]) => [box.width / 2 + (x - this.view.x) * scale, box.height / 2 - (y - this.view.y) * scale];
-    const own = at(this.plane.place(page.capsule(page.label))), moved = at(this.plane.place(page.movedCapsule));
+    const within = ([x, y]) => [Math.min(Math.max(x, 12), box.width - 12), Math.min(Math.max(y, 12), box.height - 12)];
+    const own = within(at(this.plane.place(page.capsule(page.label)))), moved = within(at(this.plane.place(page.movedCapsule)));
     if (!this.dragging) this.placeThere(at, box);
-    this.curves.forEach((curve, n) => drawCurve(context, curve, at, colours[n]));
+    for (const curve of this.shown) drawCurve(context, curve, at, colour(curve));
     if (Math.hypot(own[0] - moved[0], own[1] - moved[1]) > 2) {
       context.setLineDash([3, 4]);
       line(context, [own, moved], ink, 1.5);
@@ -163,8 +195,8 @@ export class PathPanel {
     ring(context, moved, 9, paper, warm, 4);
     const taken = [around(own, 12)];
     if (page.card.decoder) taken.push([...this.there, this.there[0] + THERE, this.there[1] + THERE]);
-    const dots = this.curves.flatMap((curve) => curve.places.map((place) => around(at(place), 3)));
-    this.curves.forEach((curve, n) => writeEnds(context, curve, at, [colours[n], sunk], taken, dots, box));
+    const dots = this.shown.flatMap((curve) => curve.places.map((place) => around(at(place), 3)));
+    for (const curve of this.shown) writeEnds(context, curve, at, [colour(curve), sunk], taken, dots, box);
   }
 
   /** An empty canvas of this size, in the pixels of the screen. */

@@ -76,9 +76,9 @@ class Table {
     this.figure.querySelector(".map-grid").prepend(makeLabels("map-columns", columns), this.rows);
     canvas.setAttribute("aria-label", `Coefficients of ${layer.name}: arrow keys move from cell to cell`);
     canvas.width = layer.inp * this.across - 1;
-    // 3 to 6 pixels of the screen for one of the canvas; on a narrow screen 2, and what is still too wide can be scrolled
-    const zoom = Math.max(3, Math.min(6, Math.floor(600 / canvas.width)));
-    Object.assign(canvas.style, { width: `${zoom * canvas.width}px`, minWidth: `${2 * canvas.width}px` });
+    // 3 to 8 pixels of the screen for one of the canvas; on a narrow screen 2, and what is still too wide can be scrolled
+    const zoom = Math.max(3, Math.min(8, Math.floor(600 / canvas.width)));
+    Object.assign(canvas.style, { width: `calc(${canvas.width}px * min(${zoom}, var(--zoom)))`, minWidth: `${2 * canvas.width}px` });
     this.numbered = zoom * this.down >= LEAST_HEIGHT;
     canvas.addEventListener("pointermove", (event) => {
       const box = canvas.getBoundingClientRect();
