@@ -16,9 +16,9 @@ from PIL import Image
 import arcaps
 from arcaps import ArcapsError, create_model
 from arcaps.cli import main
+from arcaps.models.base import copy_weights
 from arcaps.page import page_options
 from arcaps.settings import Recipe
-from arcaps.training.api import copy_weights
 from arcaps.weights import FOLDER, how_made, weight_file, weight_names
 from tests.test_docs import ROOT, python_blocks
 
@@ -136,7 +136,7 @@ def test_a_run_becomes_pretrained_weights(
     assert accuracy == pytest.approx(made["accuracy"], abs=1e-6)
     assert "| `tiny` | `ar_capsnet` |" in script.table()
     start = arcaps.create_model("ar_capsnet", **{**run.recipe.options, "classes": 3})
-    copy_weights("tiny", start)
+    copy_weights(arcaps.load("tiny"), start)
     assert torch.equal(start.state_dict()["stem.0.conv.weight"], arcaps.load("tiny").state_dict()["stem.0.conv.weight"])
 
 

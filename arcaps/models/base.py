@@ -343,13 +343,24 @@ def start_from(model: M, overrides: dict[str, Any]) -> M:
     if not overrides:
         return model
     new = type(model)(**{**model.config, **overrides})
-    own = new.state_dict()
-    kept = {key: value for key, value in model.state_dict().items() if key in own and own[key].shape == value.shape}
-    new.load_state_dict(kept, strict=False)
+    copy_weights(model, new)
     if len(new.class_names) == len(model.class_names):
         new.class_names = list(model.class_names)
-    log.info("%d of %d tensors start from the pretrained model; the others start fresh", len(kept), len(own))
     return new
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Let the target start from the weights of the source, where names and shapes are equal; log what is not copied."""
+    wanted, found = target.state_dict(), source.state_dict()
+    same = {name: value for name, value in found.items() if name in wanted and wanted[name].shape == value.shape}
+    if not same:
+        kinds = f"a {type(source).__name__} and this {type(target).__name__}"
+        raise ArcapsError(f"{kinds} have no layer of the same name and shape: start from another model")
+    target.load_state_dict(same, strict=False)
+    other = [name for name in wanted if name not in same]
+    if other:
+        examples = ", ".join(other[:5])
+        log.info("%d of %d tensors are not copied, because their shapes differ: %s", len(other), len(wanted), examples)
 
 
 def list_models() -> list[str]:

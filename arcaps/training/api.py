@@ -12,17 +12,17 @@ from torch import nn
 
 from arcaps.data import Data, Dataset
 from arcaps.errors import ArcapsError
-from arcaps.models import Model, load
-from arcaps.models.base import OWN_NETWORK
+from arcaps.models import Model
+from arcaps.models.base import OWN_NETWORK, copy_weights
 from arcaps.settings import Options, Recipe
 from arcaps.training.display import Display, TensorBoard
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision
+from arcaps.training.inference import open_model
 from arcaps.training.loop import Session, Trainer, evaluate_best
 from arcaps.training.recipes import CHANGES, FIELDS, FROM_THE_DATA, find_recipe, override
 from arcaps.training.run import Run
 from arcaps.training.splits import build_model, load_splits, with_absolute_paths
-from arcaps.weights import is_pretrained
 
 logger = logging.getLogger("arcaps")
 
@@ -80,7 +80,7 @@ def train(
             opened = reserve(run, chosen, processes, stack)
         model = build_model(chosen, splits, network)
         if start_from is not None and resume is None:
-            copy_weights(start_from, model)
+            copy_weights(open_model(start_from), model)
         if resume is None and processes.first:
             numbers = str(choose_precision(precision, processes.device)).removeprefix("torch.")
             settings = {"precision": numbers, "device": str(processes.device), "processes": processes.world}
@@ -232,24 +232,6 @@ def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Pr
             )
         path = str(run.path)
     return Run(Path(processes.broadcast(path)))
-
-
-def copy_weights(path: str | os.PathLike[str], model: Any) -> None:
-    """Start from the weights of a trained model, where their shapes are the same."""
-    source = load(path) if Path(path).is_file() or is_pretrained(path) else Run.open(path).model()
-    wanted, found = model.state_dict(), source.state_dict()
-    same = {name: value for name, value in found.items() if name in wanted and wanted[name].shape == value.shape}
-    if not same:
-        raise ArcapsError(f"{path} holds a {source.name}, and no layer of it fits this {model.name}")
-    model.load_state_dict({**wanted, **same})
-    other = [name for name in wanted if name not in same]
-    if other:
-        logger.info(
-            "%d of %d tensors are not copied, because their shapes differ: %s",
-            len(other),
-            len(wanted),
-            ", ".join(other[:5]),
-        )
 
 
 def finish(trainer: Trainer, report: bool) -> None:

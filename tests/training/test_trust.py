@@ -135,7 +135,7 @@ def test_fine_tuning_with_other_classes(finished: Path, tmp_path: Path) -> None:
     before, after = Run(finished).model().state_dict(), run.model().state_dict()
     assert torch.equal(before["primary.conv.weight"], after["primary.conv.weight"])
     assert run.model().class_names == ["a", "b"]
-    with pytest.raises(ArcapsError, match="no layer of it fits"):
+    with pytest.raises(ArcapsError, match="have no layer of the same name and shape"):
         arcaps.train("digits", model="conv_net", start_from=finished, run=tmp_path / "other", silent=True, limit=50)
 
 
