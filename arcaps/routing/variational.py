@@ -34,6 +34,8 @@ class Posterior(NamedTuple):
     """The expected logarithm of the precision's determinant."""
     log_share: Float[Tensor, "*where out"]
     """The expected logarithm of its part in the mixture."""
+    squares: Float[Tensor, "*where out inp dim"]
+    """The squared differences of the votes and the centre."""
 
 
 class VariationalRouted(NamedTuple):
@@ -66,46 +68,34 @@ def digamma_by_series(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"
     return y.log() - 0.5 / y - series - below
 
 
-def squares_about(
-    votes: Float[Tensor, "*where out inp dim"], centre: Float[Tensor, "*where out dim"]
-) -> Float[Tensor, "*where out inp dim"]:
-    """The squared differences of the votes and a centre for each output."""
-    return plain_squares(votes, centre) if needs_plain_functions() else Squares.apply(votes, centre)
-
-
 def posterior_of(votes: Float[Tensor, "*where out inp dim"], weights: Float[Tensor, "*where out inp"]) -> Posterior:
     """Update the distribution of the parameters of each output, with priors alpha0 = kappa0 = 1, m0 = 0, Psi0 = I.
 
     R = sum over m of w;  alpha = 1 + R;  kappa = 1 + R;  nu = D + 1 + R
-    mu = sum w v / R;  m = R mu / kappa;  P = 1 + sum w (v - mu)^2 + R / kappa mu^2
+    mu = sum w v / R;  m = R mu / kappa;  P = 1 + sum w (v - mu)^2 + R / kappa mu^2 = 1 + sum w (v - m)^2 + m^2
     E ln|L| = sum over i < D of psi((nu - i) / 2) + D ln 2 - sum over d of ln P
     E ln pi = psi(alpha) - psi(sum over n of alpha)
     """
     dim = votes.shape[-1]
     mass = weights.sum(-1)
-    total = mix_votes(votes, weights)
-    mean = total / torch.where(mass > 0, mass, 1).unsqueeze(-1)
-    kappa = 1 + mass.unsqueeze(-1)
-    spread = mix_votes(squares_about(votes, mean), weights)
-    scatter = 1 + spread + mass.unsqueeze(-1) / kappa * mean.square()
+    centre = mix_votes(votes, weights) / (1 + mass.unsqueeze(-1))
+    squares = plain_squares(votes, centre) if needs_plain_functions() else Squares.apply(votes, centre)
+    scatter = 1 + mix_votes(squares, weights) + centre.square()
     degrees = (dim + 1 + mass).unsqueeze(-1) - torch.arange(dim, dtype=votes.dtype, device=votes.device)
     log_precision = digamma(degrees / 2).sum(-1) + dim * log(2) - scatter.log().sum(-1)
     log_share = digamma(1 + mass) - digamma((1 + mass).sum(-1, keepdim=True))
-    return Posterior(mass, total / kappa, scatter, log_precision, log_share)
+    return Posterior(mass, centre, scatter, log_precision, log_share, squares)
 
 
-def expected_log_likelihood(
-    votes: Float[Tensor, "*where out inp dim"], posterior: Posterior
-) -> Float[Tensor, "*where out inp"]:
+def expected_log_likelihood(posterior: Posterior) -> Float[Tensor, "*where out inp"]:
     """The logits of the responsibilities.
 
         z = E ln pi + E ln|L| / 2 - D/2 ln 2 pi - (D / kappa + nu sum over d of (v - m)^2 / P) / 2
 
     It is the expected logarithm of the density of each vote under each output, and of that output's part.
     """
-    dim = votes.shape[-1]
-    squares = squares_about(votes, posterior.centre)
-    distance = einsum(squares, posterior.scatter.reciprocal(), "... inp dim, ... dim -> ... inp")
+    dim = posterior.centre.shape[-1]
+    distance = einsum(posterior.squares, posterior.scatter.reciprocal(), "... inp dim, ... dim -> ... inp")
     of_output = posterior.log_share + (posterior.log_precision - dim * log(2 * pi) - dim / (1 + posterior.mass)) / 2
     return of_output.unsqueeze(-1) - (dim + 1 + posterior.mass).unsqueeze(-1) / 2 * distance
 
@@ -135,7 +125,7 @@ def variational_routing(
     coefficients = weigh(votes.new_zeros(votes.shape[:-1]))
     posterior = posterior_of(votes, coefficients)
     for _ in range(iterations - 1):
-        coefficients = weigh(expected_log_likelihood(votes, posterior))
+        coefficients = weigh(expected_log_likelihood(posterior))
         posterior = posterior_of(votes, coefficients)
     entropy = votes.shape[-1] / 2 * log(2 * pi * e) - posterior.log_precision / 2
     return VariationalRouted(posterior, coefficients, entropy)

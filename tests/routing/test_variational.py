@@ -77,7 +77,7 @@ def test_one_iteration_by_hand() -> None:
 def test_the_responsibilities_by_hand() -> None:
     posterior = variational_routing(E1, iterations=1).posterior
     expected = torch.tensor([[0.400785, 0.446949, 0.554064], [0.599215, 0.553051, 0.445936]]).double()
-    hand(expected_log_likelihood(E1, posterior).softmax(-2), expected)
+    hand(expected_log_likelihood(posterior).softmax(-2), expected)
     hand(variational_routing(E1, iterations=2).coefficients, expected)
 
 
