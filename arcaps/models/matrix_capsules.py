@@ -23,7 +23,9 @@ class MatrixCapsules(CapsuleClassifier, name="matrix_capsules"):
 
     The paper adds weight decay, 2e-7, and a learning rate of 1e-2, which it needs: `arcaps train digits --model
     matrix_capsules --learning-rate 1e-2`. How our EM routing differs from the paper's is said in `arcaps.routing.em`;
-    the weights start as Glorot has it.
+    the primary capsules start as in the authors' code (truncated normal numbers: standard deviation 0.5 for poses,
+    3 for the presence, whose bias is -1), so that parts of the image differ in presence from the first step; all
+    other weights start as Glorot has it.
     """
 
     config_class = MatrixCapsulesConfig
@@ -46,12 +48,22 @@ class MatrixCapsules(CapsuleClassifier, name="matrix_capsules"):
             activation="identity",
             presence=True,
         )
+        assert self.primary.presence is not None
+        for conv, deviation, bias in ((self.primary.conv, 0.5, 0.0), (self.primary.presence, 3.0, -1.0)):
+            nn.init.trunc_normal_(conv.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+            assert conv.bias is not None
+            nn.init.constant_(conv.bias, bias)
         of_every_layer: dict[str, Any] = {"bias": False, "routing": c.routing, "activation": "identity"}
-        conv: dict[str, Any] = {**of_every_layer, "votes": "matrix", "competition": c.competition, "padding": "valid"}
+        of_conv: dict[str, Any] = {
+            **of_every_layer,
+            "votes": "matrix",
+            "competition": c.competition,
+            "padding": "valid",
+        }
         self.conv_caps = nn.ModuleList(
             [
-                ConvCaps(c.primary_caps, c.dim, c.caps, c.dim, stride=2, **conv),
-                ConvCaps(c.caps, c.dim, c.caps, c.dim, stride=1, **conv),
+                ConvCaps(c.primary_caps, c.dim, c.caps, c.dim, stride=2, **of_conv),
+                ConvCaps(c.caps, c.dim, c.caps, c.dim, stride=1, **of_conv),
             ]
         )
         height, width = (((side - 5) // 2 + 1 - 3) // 2 + 1 - 2 for side in self.image_size)

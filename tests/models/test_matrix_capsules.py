@@ -1,12 +1,13 @@
 """Matrix capsules: the published number of parameters, any image, and what its parts do."""
 
+from math import exp
 from pathlib import Path
 
 import pytest
 import torch
 
 from arcaps import ArcapsError, ConvCaps, MatrixCapsules, create_model, load
-from arcaps.data import Batch
+from arcaps.data import Batch, load_data
 
 
 def test_the_parameters_are_those_of_the_paper() -> None:
@@ -14,6 +15,15 @@ def test_the_parameters_are_those_of_the_paper() -> None:
     counts = [sum(p.numel() for p in layer.parameters()) for _, layer in model.feature_layers()]
     assert counts == [3264, 8840, 18464, 36896, 1290]
     assert model.parameter_count() == 68_754
+
+
+def test_at_the_start_parts_of_a_digit_differ_in_presence() -> None:
+    images = load_data("digits").test.images[:20].float() / 255
+    torch.manual_seed(0)
+    model = MatrixCapsules()
+    presence = model.primary(model.stem(images)).presence.detach()
+    assert presence.std() > 0.1  # 0.02 where the presence starts as Glorot has it
+    assert presence[:, 0, 0].mean() == pytest.approx(1 / (1 + exp(1)), abs=0.01)  # black corners
 
 
 @pytest.mark.parametrize(("size", "channels", "classes"), [((17, 17), 1, 2), ((28, 28), 1, 10), ((20, 33), 3, 4)])
