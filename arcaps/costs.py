@@ -162,6 +162,20 @@ def peak_of_training_step(model: Model, images: Tensor, labels: Tensor) -> int:
     return memory.peak
 
 
+def training_bytes(name: str, batch_size: int, **options: Any) -> int | None:
+    """The most bytes of tensors in a training step of a model by name; None where it does not run on "meta"."""
+    try:
+        with torch.device("meta"):
+            model = create_model(name, **options)
+            images = torch.empty(batch_size, model.channels, *model.image_size)
+            labels = torch.empty(batch_size, dtype=torch.long)
+        return peak_of_training_step(model.train(), images, labels)
+    except ArcapsError:
+        raise
+    except Exception as error:  # a model of a user may need the values of its tensors
+        return 2**63 if "overflow" in str(error) else None
+
+
 def better_strides(model: ARCapsNet) -> str:
     """The advice that brings the class layer down to 8x8 positions, or as near as the image's shorter side allows."""
     layers, now = len(model.config["strides"]), model.config["strides"].count(2)
@@ -194,6 +208,8 @@ def info(model: Model, *, batch_size: int = 100) -> ModelInfo:
     """What `model` costs in a training step with `batch_size` images. Nothing is computed, so any size is quick."""
     if batch_size < 1:
         raise ArcapsError(f"batch_size is {batch_size}: give at least 1")
+    if batch_size > 10**9:
+        raise ArcapsError(f"batch_size is {batch_size}: give at most 1e9")
     with torch.device("meta"):
         own = isinstance(model, OwnNetwork)
         twin = copy.deepcopy(model).to("meta").train() if own else create_model(model.name, **model.config)

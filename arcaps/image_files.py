@@ -69,7 +69,7 @@ def is_image_name(path: Path) -> bool:
 
 def list_images(folder: Path) -> list[Path]:
     """The image files below a folder, by their extensions, in order; hidden files and folders are left out."""
-    found = (path for path in folder.rglob("*") if is_image_name(path))
+    found = (path for path in folder.rglob("*") if is_image_name(path) and not path.is_dir())
     return sorted(path for path in found if not any(p.startswith(".") for p in path.relative_to(folder).parts))
 
 

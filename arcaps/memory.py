@@ -51,3 +51,12 @@ def require_memory(needed: int, what: str, way_out: str) -> None:
     there = available_memory()
     if there is not None and needed > there:
         raise ArcapsError(f"{what} need {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB are free: {way_out}")
+
+
+NO_MEMORY = "there is not enough memory: give a smaller --batch-size, --micro-batch, --image-size or network"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory could not be had; torch has several of them."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text

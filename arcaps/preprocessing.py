@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from arcaps.errors import ArcapsError
 from arcaps.image_files import image_to_bytes, read_image
+from arcaps.memory import require_memory
 
 Fit = Literal["pad", "scale"]
 Picture: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[Any] | Tensor
@@ -47,6 +49,10 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         check_fields(**vars(self))
+        if self.size is not None:
+            object.__setattr__(self, "size", check_size("size", self.size))
+        if self.channels is not None:
+            object.__setattr__(self, "channels", int(self.channels))
 
     def __call__(self, pixels: UInt8[Tensor, "*pixels"]) -> Float[Tensor, "*pixels"]:
         """The model's pixels as floats. They have its size and channels, and are inverted, already: see `pixels`."""
@@ -79,6 +85,9 @@ class Preprocessing:
             raise ArcapsError(f"images are {images.dtype}: give bytes from 0 to 255, torch.uint8")
         height, width = images.shape[2:]
         inner, top, left = self.placement(height, width)
+        if self.size is not None:
+            needed = len(images) * (self.channels or images.shape[1]) * self.size[0] * self.size[1]
+            require_memory(needed, f"{len(images):,} images of {self.size[0]}x{self.size[1]}", "give a smaller size")
         if inner != (height, width) or self.channels not in (None, images.shape[1]):
             return torch.stack([self.pixels(image) for image in images])
         images = 255 - images if self.invert else images
@@ -156,14 +165,19 @@ def check_fields(size: object, channels: object, fit: object, divide_by: object,
 
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is a whole number."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number, whole or not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_size(name: str, size: object) -> tuple[int, int]:
     """Height and width from one whole number or two; refuses anything else."""
-    pair = (size, size) if is_whole(size) else size
+    pair = (size, size) if is_whole(size) else size.tolist() if isinstance(size, np.ndarray) else size
     if isinstance(pair, list | tuple) and len(pair) == 2 and all(is_whole(side) and side >= 1 for side in pair):
-        return pair[0], pair[1]
+        return int(pair[0]), int(pair[1])
     raise ArcapsError(f"{name} is {size!r}: give height and width, whole numbers of at least 1, such as (28, 28)")
 
 

@@ -6,8 +6,10 @@ One string says the same thing in Python, on the command line, in a saved file a
 import ast
 import dataclasses
 import inspect
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 from arcaps.errors import ArcapsError
@@ -17,7 +19,7 @@ N = TypeVar("N", bound="Named")
 
 def unknown(kind: str, name: str, known: list[str]) -> ArcapsError:
     """The error for a `name` that is not among the `known` ones, with a suggestion where one is near."""
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(str(name), known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return ArcapsError(f"unknown {kind} {name!r}: {hint}there are {', '.join(known)}")
 
@@ -71,6 +73,27 @@ def check_options(kind: str, name: str, cls: type, options: dict[str, Any]) -> N
             near = get_close_matches(option, known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ArcapsError(f"{kind} {name!r} has no option {option!r}: {hint}it takes {', '.join(known) or 'none'}")
+
+
+def check_kinds(kind: str, name: str, cls: type, options: dict[str, Any]) -> None:
+    """Refuse options of a part whose values are of another kind than their defaults."""
+    defaults = option_defaults(cls)
+    for option, value in options.items():
+        wanted = type(defaults.get(option))
+        if wanted in KINDS and not is_kind(value, wanted):
+            raise ArcapsError(f"{kind} {name!r}: {option} is {value!r}: give {KINDS[wanted]}")
+
+
+KINDS: dict[type, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+
+
+def is_kind(value: Any, wanted: type) -> bool:
+    """Whether a value is of a plain kind; whole numbers are numbers too, and numbers are finite."""
+    if wanted is bool or isinstance(value, bool):
+        return wanted is bool and isinstance(value, bool)
+    if wanted is str:
+        return isinstance(value, str)
+    return isinstance(value, Integral if wanted is int else Real) and math.isfinite(value)
 
 
 class Named:
@@ -129,7 +152,7 @@ class Named:
     @classmethod
     def find(cls: type[N], name: str) -> type[N]:
         """The class of this family with that name."""
-        if name not in cls.known:
+        if not isinstance(name, str) or name not in cls.known:
             raise unknown(cls.kind, name, sorted(cls.known))
         return cls.known[name]
 
@@ -146,6 +169,7 @@ class Named:
             name, options = parse_spec(spec, cls.kind)
             chosen = cls.find(name)
             check_options(cls.kind, name, chosen, options)
+            check_kinds(cls.kind, name, chosen, options)
             return chosen(*args, **options, **cls.accepted(chosen, given))
         if not callable(spec):
             raise ArcapsError(f"{spec!r} is no {cls.kind}: give a name, a {cls.__name__} or a callable that makes one")

@@ -199,7 +199,7 @@ class ModelConfig(Settings):
 class BackboneConfig(ModelConfig):
     """The shapes of ar_capsnet, which dense_head has too; the defaults are the paper's MNIST network."""
 
-    layers: int = within(0, MANY, 1)
+    layers: int = within(0, 100, 1)
     """Conv caps layers between the primary and the class layer."""
     dim: int = within(1, MANY, 32)
     """Dimension of the capsules of the conv caps layers and the class layer."""
@@ -209,7 +209,7 @@ class BackboneConfig(ModelConfig):
     """Dimension of the primary capsules."""
     strides: tuple[int, ...] | None = None
     """Stride of each conv caps layer, such as 2 2 1; by default 2 for the first, 1 for the others."""
-    dropout: float | None = within(0, 1, 0.5)
+    dropout: float | None = within(0, 0.99, 0.5)
     """Part of the elements of the input capsules of every routing layer that is dropped in training."""
     batch_norm_momentum: float = within(0, 1, 0.01)
     """How fast BatchNorm's running statistics follow; the paper's framework has 0.01."""
@@ -231,7 +231,7 @@ class BackboneConfig(ModelConfig):
 class ARCapsNetConfig(BackboneConfig):
     """Settings of ar_capsnet; the defaults are the paper's MNIST network."""
 
-    dropout: float | None = within(0, 1, None)
+    dropout: float | None = within(0, 0.99, None)
     """Part of the elements of the input capsules of every routing layer that is dropped in training; by default 0.5,
     and 0 where the score is the presence, since dropped elements look like votes that disagree."""
     residual: bool = True
@@ -259,7 +259,7 @@ class ARCapsNetConfig(BackboneConfig):
     presence: bool | None = None
     """Give each primary capsule a presence of its own, by a second convolution; by default where the routing of the
     capsule layers gives presence too."""
-    channel_dropout: float = within(0, 1, 0.0)
+    channel_dropout: float = within(0, 0.99, 0.0)
     """Part of the channels of the class layer's input capsules that is dropped in training."""
     entropy: float = within(0, MANY, 0.0)
     """Weight of a loss that keeps the class layer's coefficients apart from one-hot: one minus their normalised
@@ -289,7 +289,7 @@ class CapsuleNetConfig(ModelConfig):
     """Channels of the primary capsules."""
     primary_dim: int = within(1, MANY, 8)
     """Dimension of the primary capsules."""
-    iterations: int = within(1, MANY, 3)
+    iterations: int = within(1, 1_000, 3)
     """Iterations of dynamic routing."""
     stem_channels: int = within(1, MANY, 256)
     """Channels of the convolution before the capsules."""
@@ -355,7 +355,7 @@ class DenseHeadConfig(BackboneConfig):
 class ConvNetConfig(ModelConfig):
     """Settings of conv_net."""
 
-    dropout: float = within(0, 1, 0.5)
+    dropout: float = within(0, 0.99, 0.5)
     """Part of the features before the last dense layer that is dropped in training."""
 
 
@@ -365,7 +365,7 @@ class StrongConvNetConfig(ModelConfig):
 
     widths: tuple[int, int, int, int] = within(1, MANY, (64, 128, 256, 384))
     """Channels of the stem and the three stages."""
-    dropout: float = within(0, 1, 0.2)
+    dropout: float = within(0, 0.99, 0.2)
     """Part of the features before the dense layer that is dropped in training."""
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +32,13 @@ DTYPES = {
 """What safetensors calls the types of numbers."""
 
 
+def as_path(what: str, value: object) -> Path:
+    """A path from text or a path; anything else, an empty one, and a name that no file can have are refused."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value) or "\0" in str(value):
+        raise ArcapsError(f"{what} is {value!r}: give a path")
+    return Path(value)
+
+
 def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write all of it or nothing: a temporary file beside `path`, flushed to the disk, takes its name at the end."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -41,6 +49,8 @@ def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> No
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:  # with the name that the user gave
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -57,6 +67,39 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ArcapsError(f"{path} holds {type(found).__name__} and not an object: it is not a file of arcaps")
     return found
+
+
+def require_form(path: Path, value: object, form: Any) -> None:
+    """Refuse what a file holds where it is not of a form.
+
+    A form is a type, `[form]` for a list, `{name: form}` for an object with at least these names, `{str: form}` for an
+    object with any names, or a tuple of forms of which one fits; numbers are finite.
+    """
+    wrong = find_wrong(value, form, "")
+    if wrong is not None:
+        name, found = wrong
+        raise ArcapsError(f"{path} is damaged: {name or 'its content'} is {found!r:.60}: bring a copy back")
+
+
+def find_wrong(value: Any, form: Any, name: str) -> tuple[str, object] | None:
+    """The name and the value of the first thing that is not of a form; None where all is."""
+    if isinstance(form, tuple):
+        return next((None for one in form if find_wrong(value, one, name) is None), (name, value))
+    if isinstance(form, list | dict):
+        inside: list[tuple[str, Any, Any]] | None = None
+        if isinstance(form, list) and isinstance(value, list):
+            inside = [(str(number), one, form[0]) for number, one in enumerate(value)]
+        elif isinstance(form, dict) and isinstance(value, dict):
+            known = dict.fromkeys(value, form[str]) if str in form else form
+            inside = [(key, value.get(key), kind) for key, kind in known.items()]
+        if inside is None:
+            return name, value
+        found = (find_wrong(one, kind, f"{name}.{key}".lstrip(".")) for key, one, kind in inside)
+        return next(filter(None, found), None)
+    kind = (int, float) if form is float else form
+    good = isinstance(value, kind) and (form is bool or not isinstance(value, bool))
+    good = good and not (isinstance(value, float) and not math.isfinite(value))
+    return None if good else (name, value)
 
 
 def raw_bytes(tensor: Tensor) -> memoryview:
@@ -98,12 +141,12 @@ def write_file(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], meta
             raise ArcapsError(f"{path}: {name} has values of {tensor.dtype}, which a file cannot hold")
     described = {key: json.dumps(value) for key, value in {"arcaps_format": FORMAT, **metadata}.items()}
     described["checksum"] = json.dumps(digest(tensors, described))
-    write_whole(Path(path), serialise(tensors, described))
+    write_whole(as_path("the file", path), serialise(tensors, described))
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and metadata of a file that `write_file` wrote; any other file is refused with the reason."""
-    path = Path(path)
+    path = as_path("the model file", path)
     refuse_other_files(path)
     try:
         with safe_open(path, framework="pt") as opened:
@@ -130,8 +173,11 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str
 
 def refuse_other_files(path: Path) -> None:
     """Refuse what is no safetensors file, with the reason."""
-    with path.open("rb") as file:
-        start = file.read(9)
+    try:
+        with path.open("rb") as file:
+            start = file.read(9)
+    except OSError as error:
+        raise ArcapsError(f"{path} cannot be read: {error.strerror}: give a model file that arcaps saved") from None
     if len(start) < 9 or start[8:] != b"{":
         pickled = start[:1] == b"\x80" or start[:2] == b"PK"
         hint = (

@@ -3,7 +3,8 @@
 python scripts/kill_and_resume.py --kills 20
 
 Kills by SIGKILL at random moments, also while a run resumes and while it writes its report; two starts in one folder at
-the same moment; a disk that is full (a small tmpfs, as root only); a folder that cannot be written.
+the same moment; a disk that is full (a small tmpfs, as root only); a folder that cannot be written (for root, who may
+write anywhere, a tmpfs that is mounted read-only).
 """
 
 import os
@@ -84,12 +85,17 @@ def start_twice(start: list[str], run: Run) -> bool:
     return codes == [0, 1] and "Traceback" not in refused[0] and "arcaps: " in refused[0]
 
 
+def mount(folder: Path, size: str) -> bool:
+    """Mount a small disk at a new folder; False without the right to do so."""
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    return os.geteuid() == 0 and not subprocess.run(["mount", *options], capture_output=True).returncode
+
+
 def fill_disk(start: list[str], folder: Path) -> Run | None:
     """Train on a disk that is too small, then resume on one that is not; None without the right to mount one."""
     small = folder / "small"
-    small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(small)], capture_output=True)
-    if os.geteuid() != 0 or mounted.returncode:
+    if not mount(small, "3m"):
         return None
     try:
         ended = quiet(*start, "--run", str(small / "run"), "--no-report", check=False)
@@ -103,12 +109,34 @@ def fill_disk(start: list[str], folder: Path) -> Run | None:
     return Run(folder / "moved")
 
 
-def read_only(run: Run) -> bool:
-    """Whether a folder that cannot be written is refused in one line."""
-    run.path.chmod(0o555)
-    ended = quiet("--resume", str(run.path), check=False)
-    run.path.chmod(0o755)
-    return ended.returncode == 1 and "cannot be written" in ended.stderr and "Traceback" not in ended.stderr
+def read_only(start: list[str], run: Run, folder: Path) -> bool | None:
+    """Whether a folder that cannot be written is refused in one line, for a resume and for a new run."""
+    fixed = folder / "fixed"
+    mounted = mount(fixed, "100m")
+    if os.geteuid() == 0 and not mounted:
+        return None
+    copy = Path(shutil.copytree(run.path, fixed / "run"))
+    (copy / "result.json").unlink()
+    if mounted:
+        subprocess.run(["mount", "-o", "remount,ro", str(fixed)], check=True)
+    else:
+        copy.chmod(0o555)
+        fixed.chmod(0o555)
+    try:
+        ends = [
+            quiet("--resume", str(copy), check=False),
+            quiet("--resume", str(copy), "--epochs", "1000", check=False),
+            quiet(*start, "--run", str(fixed / "new"), check=False),
+        ]
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(fixed)], check=True)
+        else:
+            fixed.chmod(0o755)
+            copy.chmod(0o755)
+    return all(
+        end.returncode == 1 and "cannot be written" in end.stderr and "Traceback" not in end.stderr for end in ends
+    )
 
 
 def main(kills: int = 20, epochs: int = 6, seed: int = 0) -> None:
@@ -127,8 +155,9 @@ def main(kills: int = 20, epochs: int = 6, seed: int = 0) -> None:
         full = fill_disk(start, folder)
         if full is not None:
             outcomes["a full disk"] = same(whole, full)
-        if os.geteuid() != 0:  # root may write anywhere
-            outcomes["a folder that cannot be written"] = read_only(whole)
+        fixed = read_only(start, whole, folder)
+        if fixed is not None:
+            outcomes["a folder that cannot be written"] = fixed
     for what, good in outcomes.items():
         print(f"{what}: {'nothing lost, the same to the bit' if good else 'DIFFERENT'}")
     sys.exit(not all(outcomes.values()))

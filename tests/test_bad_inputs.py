@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 from PIL import Image
@@ -57,6 +58,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, content in bad_configs(config).items():
         shutil.copytree(run.path, folder / f"run-{name}")
         (folder / f"run-{name}" / "config.json").write_bytes(content)
+    for name, (file, content) in BAD_FORMS.items():
+        shutil.copytree(run.path, folder / f"run-{name}")
+        (folder / f"run-{name}" / file).write_text(content)
+    other = arcaps.create_model("ar_capsnet", classes=2, **SMALL)
+    shutil.copytree(run.path, folder / "run-swapped")
+    other.save(folder / "run-swapped" / "model.safetensors")
     for name in ("result.json", "data.json"):
         shutil.copytree(run.path, folder / f"run-{name}")
         (folder / f"run-{name}" / name).write_text("[1")
@@ -91,6 +98,23 @@ def bad_configs(good: dict[str, Any]) -> dict[str, bytes]:
     }
     texts = {"empty": b"", "text": b"\xff\xfe hello", "deep": b"[" * 100_000}
     return {**texts, **{name: json.dumps(value).encode() for name, value in wrong.items()}}
+
+
+PART = '{"count": 1, "class_names": ["a"], "image_size": [1, 1], "channels": 1, "fingerprint": "x", "files": %s}'
+BAD_FORMS = {
+    "accuracy": ("result.json", '{"epoch": 1, "validation_error": 0.5, "test": {"accuracy": "high"}}'),
+    "not_a_number": ("result.json", '{"epoch": 1, "validation_error": NaN, "test": {}}'),
+    "no_test": ("result.json", '{"epoch": 1, "validation_error": 0.5, "test": null}'),
+    "no_data": ("data.json", "{}"),
+    "data_list": ("data.json", '{"data": []}'),
+    "no_parts": ("data.json", '{"data": {"train": null, "validation": null, "test": null}}'),
+    "files": ("data.json", '{"data": {"train": null, "validation": null, "test": %s}}' % (PART % "[1]")),
+    "names": ("data.json", '{"data": {"train": "x", "validation": null, "test": %s}}' % (PART % "{}")),
+    "no_error": ("metrics.jsonl", '{"epoch": 1}\n'),
+    "number": ("metrics.jsonl", "3\n"),
+    "not_json": ("metrics.jsonl", 'x\n{"epoch": 1, "validation_error": 0.5}\n'),
+}
+"""Files of a run folder that are JSON, and not what a run writes."""
 
 
 def numbers(flags: str, values: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -216,6 +240,55 @@ COMMANDS: list[tuple[str, ...]] = [
     ("sweep", "digits", "--grid", "schedule=cosine,cosin"),
     ("sweep", "digits", "--grid", "strides=(2,2),(2,1)"),
     ("sweep", "digit", "--grid", "dim=4"),
+    ("train", "digits", "--seed", "1", "--seed", "2"),
+    ("train", "digits", "--dim", "4", "--dim=8"),
+    ("train", "digits", "--flip", "--no-flip"),
+    ("train", "--resume", "@run", "--resume", "@none"),
+    ("predict", "@run", "@good.png", "--csv", "a.csv", "--csv", "b.csv"),
+    ("info", "ar_capsnet", "--image_size", "28", "--image-size", "32"),
+    ("train", "digits", "--run", ""),
+    ("train", "digits", "--from", " "),
+    ("train", "digits", "--test-data", ""),
+    ("train", "--resume", ""),
+    ("evaluate", "@run", "--data="),
+    ("predict", "@run", ""),
+    ("train", "--resume", "@run", "--run", "@new"),
+    ("train", "--resume", "@run", "--from", "digits"),
+    ("train", "--resume", "@run", "--data", "digits"),
+    ("train", "digits", "--run", "@flat_folder"),
+    ("train", "digits", "--run", "@"),
+    ("train", "digits", "--dim", "1000000"),
+    ("train", "digits", "--caps", "1000000"),
+    ("train", "digits", "--layers", "1000000"),
+    ("train", "digits", "--stem-channels", "1000000"),
+    ("train", "digits", "--image-size", "10000"),
+    ("train", "digits", "--dropout", "1"),
+    ("train", "digits", "--routing", "dynamic(iterations=1000000)"),
+    ("train", "digits", "--routing", "dynamic(iterations=1.5)"),
+    ("train", "digits", "--routing", "attention(heads=2.0)"),
+    ("predict", "@run", "@good.png", "--csv", "/dev/full"),
+    *(("runs", f"@run-{name}") for name, (file, _) in BAD_FORMS.items() if file != "data.json"),
+    *(("evaluate", f"@run-{name}") for name, (file, _) in BAD_FORMS.items() if file == "data.json"),
+    *(("train", "--resume", f"@run-{name}", "--epochs", "2") for name in BAD_FORMS if name != "not_json"),
+    ("evaluate", "@run-swapped"),
+    ("train", "--resume", "@run-swapped", "--epochs", "2"),
+    ("runs", "@run-empty"),
+    ("export", "@run", "--to", "@"),
+    ("export", "@run", "--to", "@good.png/model.onnx"),
+    ("export", "@run", "--decoder", "@empty_folder"),
+    ("page", "@run", "--to", "@empty_folder"),
+    ("page", "@run", "--folder", "@good.png"),
+    ("data", "show", "digits", "--count", "0"),
+    ("data", "show", "digits", "--out", "@empty_folder"),
+    ("data", "fetch"),
+    ("ensemble", "@run", "@run"),
+    ("info", "ar_capsnet", "--caps", "1000000"),
+    ("info", "ar_capsnet", "--layers", "1000"),
+    ("sweep", "digits", "--grid", "seed=1,1"),
+    ("sweep", "digits", "--grid", "name=x"),
+    ("train", "digits", "--set", "dim=4", "--set", "dim=8"),
+    ("train", "digits", "--set", "dim=4", "--dim", "8"),
+    *(("train", "digits", "--set", f"{name}=x") for name in ("name", "options", "run", "recipe", "on_step", "test")),
     ("runs", "@empty_folder"),
     ("runs", "@none"),
     ("data", "fetch", "mnits"),
@@ -332,6 +405,64 @@ CALLS: dict[str, Any] = {
         if not (name in ("dropout", "image_size") and value is None)  # None is their default
     },
 }
+
+
+IMAGES = torch.zeros(3, 1, 28, 28, dtype=torch.uint8)
+OTHER_TYPES: dict[str, Any] = {
+    "a path": lambda place: [
+        *(lambda value=value: arcaps.load(value) for value in (None, 3, "", "a\0b", place)),
+        *(lambda value=value: arcaps.load_folder(value) for value in (None, 3, "", "a\0b")),
+        *(lambda value=value: arcaps.load_data(value) for value in (None, 3, "")),
+        *(lambda value=value: arcaps.train("digits", run=value, **SMALL) for value in (3, "", "a\0b", place)),
+        *(lambda value=value: arcaps.train(resume=value) for value in (3, "")),
+        *(lambda value=value: arcaps.train("digits", start_from=value) for value in (3, "")),
+    ],
+    "a number or a function": lambda place: [
+        *(lambda value=value: arcaps.train("digits", micro_batch=value) for value in (2.5, "2", True)),
+        lambda: arcaps.train("digits", max_minutes="5"),
+        lambda: arcaps.train("digits", on_step="x"),
+        lambda: arcaps.train("digits", device=0),
+        lambda: arcaps.predict(place / "run", IMAGES, batch_size=2.0),
+        lambda: digits().split("half"),
+        lambda: digits().split(0.1, seed=None),
+        *(lambda value=value: arcaps.train(value) for value in (3, [])),
+        *(lambda value=value: arcaps.create_model(value) for value in (None, 3, [])),
+    ],
+    "images": lambda place: [
+        *(
+            lambda value=value: arcaps.load(place / "run" / "model.safetensors").predict(value)
+            for value in (None, 3, b"x", {}, [None], IMAGES.float())
+        ),
+        *(lambda value=value: Dataset.from_arrays(value, [0]) for value in (None, "x", object())),
+        lambda: Dataset.from_arrays(IMAGES, [0, 1, 1], ["a", "a"]),
+        lambda: Dataset.from_arrays(IMAGES, [0, 1, 1], "ab"),
+        lambda: arcaps.load("digits")(IMAGES.numpy()),
+        lambda: arcaps.load("digits")(IMAGES.double()),
+        lambda: arcaps.load("digits")(IMAGES.float(), torch.tensor([1])),
+        lambda: arcaps.load("digits")(IMAGES.float(), torch.tensor([1.0, 2.0, 3.0])),
+        *(lambda value=value: arcaps.evaluate(arcaps.load("digits"), value) for value in (None, IMAGES, "digits")),
+        lambda: arcaps.evaluate(place / "run", digits()),
+        lambda: arcaps.evaluate(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 3)), digits()),
+        lambda: arcaps.train("digits", data=Dataset.from_arrays(IMAGES, [0, 1, 2]), **SMALL),
+    ],
+}
+
+
+def digits() -> Dataset:
+    return arcaps.load_data("digits").test[:20]
+
+
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_a_value_of_another_type_is_refused(
+    kind: str, place: Path, tmp_path: Path, no_training: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the run-time check of types, as users call it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for call in OTHER_TYPES[kind](place):
+        with pytest.raises(ArcapsError) as caught:
+            call()
+        assert len(str(caught.value)) > 15
 
 
 @pytest.mark.parametrize("name", CALLS)

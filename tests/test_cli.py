@@ -12,7 +12,7 @@ from PIL import Image
 
 import arcaps
 from arcaps import Run, create_model
-from arcaps.cli import main
+from arcaps.cli import join_repeated, main
 from arcaps.training.recipes import RECIPES, find_recipe
 
 
@@ -34,6 +34,25 @@ def test_help_needs_no_torch(arguments: list[str]) -> None:
 def test_python_dash_m() -> None:
     result = subprocess.run([sys.executable, "-m", "arcaps", "--help"], capture_output=True, text=True, check=True)
     assert "info" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "joined"),
+    [
+        ("train digits --set dim=4 --set caps=2", "train digits --set dim=4 caps=2"),
+        (
+            "train digits --set=dim=4 --epochs 3 --set caps=2 layers=1",
+            "train digits --set dim=4 caps=2 layers=1 --epochs 3",
+        ),
+        ("sweep digits --grid dim=4 --grid caps=2", "sweep digits --grid dim=4 caps=2"),
+        ("analyze run perturb --with a --dims 1 --with b --dims 2", "analyze run perturb --with a b --dims 1 2"),
+        ("compare digits --rows em --rows uniform", "compare digits --rows em uniform"),
+        ("reproduce --only mnist --only digits", "reproduce --only mnist digits"),
+        ("train digits --epochs 3 --no-report", "train digits --epochs 3 --no-report"),
+    ],
+)
+def test_every_value_of_a_repeated_list_option_counts(given: str, joined: str) -> None:
+    assert join_repeated(given.split()) == joined.split()
 
 
 def test_info_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -281,5 +281,5 @@ def test_mistakes_are_named() -> None:
         ConvCaps(8, 16, 8, 32, routing="query_key(heads=3)")
     with pytest.raises(ArcapsError, match="compression 5 does not divide"):
         ConvCaps(8, 16, 8, 32, activation="capsule(compression=5)")
-    with pytest.raises(ArcapsError, match="0 iterations: give at least 1"):
+    with pytest.raises(ArcapsError, match="0 iterations: give a whole number from 1 to 1000"):
         ConvCaps(8, 16, 8, 32, routing="dynamic(iterations=0)")

@@ -1,13 +1,16 @@
 """The command line: one function per command. Each imports torch inside, so that help comes at once."""
 
 import importlib
+import inspect
 import logging
 import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, get_args
 
 import tyro
 
@@ -26,25 +29,29 @@ from arcaps.cli import (
     training,
 )
 from arcaps.errors import ArcapsError
-from arcaps.memory import keep_freed_memory
+from arcaps.memory import NO_MEMORY, is_out_of_memory, keep_freed_memory
 
+COMMANDS: tuple[Callable[..., None], ...] = (
+    training.train,
+    training.recipes,
+    training.runs,
+    inference.evaluate,
+    inference.predict,
+    inference.ensemble,
+    training.sweep,
+    compare.compare,
+    leaderboard.leaderboard,
+    reproduce.reproduce,
+    analysis.analyze,
+    export.export,
+    page.page,
+    serve.serve,
+    model.info,
+    bench.bench,
+)
 app = tyro.extras.SubcommandApp()
-app.command(training.train)
-app.command(training.recipes)
-app.command(training.runs)
-app.command(inference.evaluate)
-app.command(inference.predict)
-app.command(inference.ensemble)
-app.command(training.sweep)
-app.command(compare.compare)
-app.command(leaderboard.leaderboard)
-app.command(reproduce.reproduce)
-app.command(analysis.analyze)
-app.command(export.export)
-app.command(page.page)
-app.command(serve.serve)
-app.command(model.info)
-app.command(bench.bench)
+for command in COMMANDS:
+    app.command(command)
 data_app = tyro.extras.SubcommandApp()
 data_app.command(name="list")(data.list_data)
 data_app.command(name="fetch")(data.fetch_data)
@@ -74,7 +81,7 @@ def main() -> None:
         if arguments == ["--version"]:
             print(f"arcaps {version('arcaps')}")
             return
-        app.cli(prog="arcaps", description=DESCRIPTION, args=arguments)
+        app.cli(prog="arcaps", description=DESCRIPTION, args=join_repeated(arguments))
         sys.stdout.flush()
     except ArcapsError as error:
         sys.exit(f"arcaps: {error}")
@@ -85,10 +92,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         sys.exit(f"arcaps: {error.filename}: {error.strerror}" if error.filename else f"arcaps: {error}")
-    except MemoryError:
-        sys.exit("arcaps: there is not enough memory: give a smaller --batch-size, --micro-batch or --image-size")
     except Exception as error:
-        sys.exit(f"arcaps: {unexpected(error)}")
+        if not is_out_of_memory(error):
+            sys.exit(f"arcaps: {unexpected(error)}")
+        sys.exit(f"arcaps: {NO_MEMORY}")
 
 
 DESCRIPTION = """Capsule networks, exact and fast.
@@ -111,6 +118,49 @@ def import_modules(arguments: list[str]) -> list[str]:
     for module in modules:
         import_module(module)
     return rest
+
+
+def list_options(command: Callable[..., None]) -> set[str]:
+    """The options of a command that take any number of values."""
+    found = set()
+    for name, parameter in inspect.signature(command).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and takes_several(parameter.annotation):
+            given = (getattr(one, "name", None) for one in get_args(parameter.annotation))
+            found.add(next(filter(None, given), name).replace("_", "-"))
+    return found
+
+
+def takes_several(kind: Any) -> bool:
+    """Whether a type is a tuple of any length, or one of its choices is."""
+    return Ellipsis in get_args(kind) or any(map(takes_several, get_args(kind)))
+
+
+def join_repeated(arguments: list[str]) -> list[str]:
+    """The arguments with every option once: the values of a list option together, any other option refused twice.
+
+    An empty argument is most often a shell variable that is not set. It is refused too.
+    """
+    several = next((list_options(one) for one in COMMANDS if [one.__name__] == arguments[:1]), set())
+    groups: list[list[str]] = [[]]
+    places: dict[str, list[str]] = {}
+    for argument in arguments:
+        option, _, value = argument.partition("=")
+        if not argument.strip() or (argument.startswith("--") and "=" in argument and not value.strip()):
+            where = option or " ".join(groups[-1][:1]) or "the command"
+            raise ArcapsError(f"an argument of {where} is empty: give a value, or leave it out")
+        name = option[2:].replace("_", "-").removeprefix("no-") if option.startswith("--") else ""
+        if not name:
+            groups[-1].append(argument)
+        elif name not in places:
+            groups.append([argument] if name not in several or not value else [option, value])
+            places[name] = groups[-1]
+        elif name in several:
+            groups.append(places[name])
+            groups[-1] += [value] if value else []
+        else:
+            raise ArcapsError(f"{option} is given twice: give it once")
+    kept = [group for number, group in enumerate(groups) if not any(group is other for other in groups[:number])]
+    return [argument for group in kept for argument in group]
 
 
 def import_module(name: str) -> None:

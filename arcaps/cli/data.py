@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from arcaps.cli.options import AugmentationFlags, Flag
+from arcaps.cli.options import AugmentationFlags, Flag, check_output
 from arcaps.errors import ArcapsError
 
 
@@ -48,6 +48,8 @@ def fetch_data(
     from arcaps.data.sources import data_directory, fetch
     from arcaps.registry import unknown
 
+    if not names:
+        raise ArcapsError(f"give the names of the data sets to fetch: there are {', '.join(NAMES)}")
     for name in names:
         if name not in NAMES:
             raise unknown("data set", name, NAMES)
@@ -88,6 +90,11 @@ def show_data(
     """
     from arcaps.data import Augmentation, contact_sheet, load_data
 
+    if count < 1:
+        raise ArcapsError(f"count is {count}: give at least 1")
+    if out.suffix.lower() != ".png":
+        raise ArcapsError(f"--out is {out}: give the name of a .png file")
+    check_output("--out", out)
     loaded = load_data(
         name,
         image_size=image_size,

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from arcaps.cli.options import check_output
+
 
 def export(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
@@ -31,6 +33,8 @@ def export(
     from arcaps.export import export_decoder, export_onnx
     from arcaps.training.inference import choose_data, open_model
 
+    check_output("--to", to)
+    check_output("--decoder", decoder)
     model = open_model(run)
     calibration = None
     if precision == "int8":

@@ -1,6 +1,7 @@
 """`arcaps evaluate`, `predict` and `ensemble`."""
 
 import csv as csvlib
+import io
 import json as jsonlib
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from arcaps.cli.options import Flag
+from arcaps.cli.options import Flag, check_output
 from arcaps.errors import ArcapsError
 
 
@@ -105,6 +106,7 @@ def predict(
 
     if top < 1:
         raise ArcapsError(f"top is {top}: give at least 1")
+    check_output("--csv", csv)
     found = []
     for prediction in predict_with_progress(model, images, invert=invert, device=device):
         found.append(prediction)
@@ -126,12 +128,16 @@ def predict(
 def write_csv(path: Path, found: list[Any]) -> None:
     """A line for each image: file, class, the score of every class."""
     names = next((list(one.scores) for one in found if one.scores), [])
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csvlib.writer(file)
-        writer.writerow(["file", "class", *names])
-        for one in found:
-            if not one.problem:
-                writer.writerow([one.image, one.label, *(f"{one.scores[name]:.6f}" for name in names)])
+    text = io.StringIO(newline="")
+    writer = csvlib.writer(text)
+    writer.writerow(["file", "class", *names])
+    for one in found:
+        if not one.problem:
+            writer.writerow([one.image, one.label, *(f"{one.scores[name]:.6f}" for name in names)])
+    try:
+        path.write_bytes(text.getvalue().encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        raise ArcapsError(f"{path} cannot be written: {error.strerror}: give another --csv") from None
 
 
 def ensemble(
@@ -161,6 +167,8 @@ def ensemble(
 
     if len(runs) < 2:
         raise ArcapsError("an ensemble is of two runs or more: give their folders")
+    if len({run.resolve() for run in runs}) < len(runs):
+        raise ArcapsError(f"the runs {', '.join(map(str, runs))} are not all different: give each once")
     members, together = evaluate_ensemble(
         list(runs), data=data, device=device, skip_broken=skip_broken, invert=invert, shifts=shifts, data_dir=data_dir
     )

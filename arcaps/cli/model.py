@@ -43,8 +43,11 @@ def info(
             raise ArcapsError(f"{model} already fixes the architecture: leave out --{option}")
         found = open_model(model)
     else:
-        with torch.device("meta"):
-            found = create_model(model, **architecture)
+        try:
+            with torch.device("meta"):
+                found = create_model(model, **architecture)
+        except RuntimeError as error:  # more bytes than can be counted
+            raise ArcapsError(f"{model} is too large with these settings: {error}: give smaller ones") from None
     result = measure(found, batch_size=batch_size)
     if json:
         print(jsonlib.dumps(result.as_dict(), indent=2))

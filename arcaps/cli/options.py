@@ -1,11 +1,15 @@
 """Options that several commands share. Flags of settings are made from the fields of their dataclasses."""
 
+import os
 import sys
 import types
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, get_origin
 
 import tyro
 
+from arcaps.errors import ArcapsError
 from arcaps.settings import (
     ARCapsNetConfig,
     Augmentation,
@@ -71,6 +75,32 @@ else:
     AugmentationFlags = make_flags("AugmentationFlags", Augmentation)
     ArchitectureFlags = make_flags("ArchitectureFlags", *MODELS, without=FROM_THE_DATA)
     ModelFlags = make_flags("ModelFlags", *MODELS)
+
+
+def check_output(option: str, path: Path | None, *, folder: bool = False) -> None:
+    """Refuse a file, or a folder, that cannot be written, before any work is done for it."""
+    if path is None:
+        return
+    if path.is_dir() and not folder:
+        raise ArcapsError(f"{option} is {path}, which is a folder: give the name of a file in it")
+    if path.exists() and not path.is_dir() and folder:
+        raise ArcapsError(f"{option} is {path}, which is a file: give a folder")
+    above = path if folder else path.parent
+    while folder and not above.exists():
+        above = above.parent
+    if not above.is_dir() or not os.access(above, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise ArcapsError(f"{option} is {path}, which cannot be written: give another place")
+
+
+def join_settings(more: tuple[str, ...], *flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the flags and of --set together; one that is given by both is refused."""
+    from arcaps.training.sweep import read_settings
+
+    named = {name: value for group in flags for name, value in group.items()}
+    further = read_settings(more)
+    for name in further.keys() & named.keys():
+        raise ArcapsError(f"{name} is given by --set and by --{name.replace('_', '-')}: give it once")
+    return {**named, **further}
 
 
 def report(line: str) -> None:

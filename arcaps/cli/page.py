@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from arcaps.cli.options import Flag
+from arcaps.cli.options import Flag, check_output
 
 
 def page(
@@ -34,6 +34,8 @@ def page(
     from arcaps.page import build_folder, build_page, page_options
     from arcaps.training.inference import open_model
 
+    check_output("--to", to if folder is None else None)
+    check_output("--folder", folder, folder=True)
     model = open_model(run)
     options = page_options(run, model, data=data or None, data_dir=data_dir or None)
     if folder is not None:

@@ -1,13 +1,14 @@
 """`arcaps train`, `recipes`, `runs` and `sweep`."""
 
 import json as jsonlib
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from arcaps.cli.options import ArchitectureFlags, AugmentationFlags, Flag, MoreSettings, RecipeFlags
+from arcaps.cli.options import ArchitectureFlags, AugmentationFlags, Flag, MoreSettings, RecipeFlags, join_settings
 from arcaps.errors import ArcapsError
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ def train(
     """
     from arcaps.training import Stopped
     from arcaps.training import train as start
-    from arcaps.training.sweep import read_settings
 
-    overrides: dict[str, Any] = {**settings, **augmentation, **architecture, **read_settings(more)}
+    overrides = join_settings(more, settings, augmentation, architecture)
     try:
         finished = start(
             recipe or None,
@@ -75,7 +75,7 @@ def train(
             **overrides,
         )
     except Stopped as stop:
-        print(f"{stop}; everything is saved: resume with  arcaps train --resume {stop.run.path}")
+        print(f"{stop}; everything is saved: resume with  arcaps train --resume {quoted(stop.run)}")
         sys.exit(stop.code)
     print_result(finished)
 
@@ -94,7 +94,12 @@ def print_result(run: "Run") -> None:
         print(result.summary)
     if (run.path / "report.md").exists():
         print(f"report: {run.path / 'report.md'}")
-    print(f"next:   arcaps predict {run.path} image.png;  arcaps evaluate {run.path}")
+    print(f"next:   arcaps predict {quoted(run)} image.png;  arcaps evaluate {quoted(run)}")
+
+
+def quoted(run: "Run") -> str:
+    """The folder of a run as a shell takes it."""
+    return shlex.quote(str(run.path))
 
 
 def recipes(*, json: Flag = False) -> None:
@@ -139,21 +144,23 @@ def runs(
     found = sorted({file.parent for folder in folders for file in folder.rglob("config.json")})
     if not found:
         raise ArcapsError(f"there are no run folders in {', '.join(map(str, folders))}: give another folder")
-    rows = []
+    rows, damaged = [], 0
     for path in found:
         try:
             rows.append(describe_run(Run(path)))
         except ArcapsError as error:
             print(f"arcaps: {error}", file=sys.stderr)
+            damaged += 1
     rows.sort(key=lambda row: (row["test_error"] is None, row["test_error"], row["run"]))
     if json:
         print(jsonlib.dumps(rows, indent=2))
-        return
-    width = max(len(row["run"]) for row in rows)
-    for row in rows:
+    width = max((len(row["run"]) for row in rows), default=0)
+    for row in [] if json else rows:
         validated = "" if row["validation_error"] is None else f"validation error {row['validation_error']:7.2%}"
         tested = "not finished" if row["test_error"] is None else f"test error {row['test_error']:7.2%}"
         print(f"{row['run']:{width}}  {row['recipe']:12} {row['epochs']:>9}  {validated:25}  {tested}")
+    if damaged:
+        raise ArcapsError(f"{damaged} of {len(found)} run folders cannot be read: they are named above")
 
 
 def describe_run(run: "Run") -> dict[str, Any]:
@@ -206,9 +213,9 @@ def sweep(
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.training import Stopped
-    from arcaps.training.sweep import read_grid, read_settings, run_sweep
+    from arcaps.training.sweep import read_grid, run_sweep
 
-    overrides: dict[str, Any] = {**settings, **augmentation, **architecture, **read_settings(more)}
+    overrides = join_settings(more, settings, augmentation, architecture)
     try:
         results = run_sweep(
             recipe,

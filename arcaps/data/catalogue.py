@@ -21,6 +21,7 @@ from arcaps.data.sources import (
 from arcaps.errors import ArcapsError
 from arcaps.preprocessing import Fit, Preprocessing, check_size
 from arcaps.registry import unknown
+from arcaps.storage import as_path
 
 DIGITS = tuple("0123456789")
 
@@ -195,6 +196,7 @@ def load_data(
 
 def is_path(name: str | os.PathLike[str]) -> bool:
     """Whether a user's folder or CSV file is meant, and not a collection; refused where it may be either."""
+    as_path("the data set", name)
     if isinstance(name, os.PathLike):
         return True
     if name not in NAMES:

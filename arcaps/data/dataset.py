@@ -13,7 +13,7 @@ from torch import Tensor
 
 from arcaps.data.warp import Transform
 from arcaps.errors import ArcapsError
-from arcaps.preprocessing import Preprocessing, to_array
+from arcaps.preprocessing import Preprocessing, is_number, is_whole, to_array
 
 Labels: TypeAlias = Int[Tensor, " count"] | Float[Tensor, "count classes"]
 Example: TypeAlias = tuple[Any, ...]
@@ -241,8 +241,10 @@ def hold_out(groups: Int[Tensor, " count"], fraction: float, seed: int) -> Bool[
 
     Groups without images give none.
     """
-    if not 0 <= fraction <= 1:
+    if not (is_number(fraction) and 0 <= fraction <= 1):
         raise ArcapsError(f"a part of {fraction} of the images cannot be held out: give a number from 0 to 1")
+    if not is_whole(seed):
+        raise ArcapsError(f"seed is {seed!r}: give a whole number")
     generator = torch.Generator().manual_seed(seed)
     shares = fraction * groups.bincount()
     quotas = shares.floor()
@@ -310,9 +312,30 @@ def differences(stored: dict[str, Any], data: Data) -> list[str]:
     return changes
 
 
+def as_dataset(data: Any, class_names: Sequence[str] | None = None) -> Dataset:
+    """A data set from what PyTorch users have: a torch data set, a DataLoader, or one of arcaps itself.
+
+    `class_names` are for data that do not name their classes.
+    """
+    if isinstance(data, Dataset):
+        return data
+    source = getattr(data, "dataset", data)  # a DataLoader has its data set
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, str) or not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
+        kind = type(data).__name__
+        raise ArcapsError(f"data is {kind}: give a Dataset, a Data, a torch data set or a DataLoader")
+    return Dataset.from_torch(source, None if hasattr(source, "classes") else class_names)
+
+
 def bytes_of(name: str, what: str, values: Tensor | NDArray[Any]) -> Tensor:
     """Values as uint8; whole numbers from 0 to 255 are converted, anything else is refused."""
-    tensor = torch.as_tensor(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values).detach().cpu()
+    try:
+        tensor = torch.as_tensor(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(values).__name__
+        raise ArcapsError(f"{name}: {what} are {kind}, not numbers: give an array or a tensor of bytes") from None
+    tensor = tensor.detach().cpu()
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         way = "give bytes from 0 to 255; for floats from 0 to 1, (255 * images).round() as uint8"
         raise ArcapsError(f"{name}: {what} are {tensor.dtype}: {way}")
@@ -337,6 +360,8 @@ def number_labels(
     name: str, labels: Tensor | NDArray[Any] | Sequence[Any], class_names: Sequence[str] | None
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Labels as class numbers, or as rows of 0 and 1, with the names of the classes."""
+    if isinstance(class_names, str):
+        raise ArcapsError(f"{name}: the class names are {class_names!r}: give a list of names")
     plain = labels if isinstance(labels, Tensor) else np.asarray(labels)
     if isinstance(plain, np.ndarray) and plain.dtype.kind in "US":
         names = tuple(sorted(set(plain.tolist()))) if class_names is None else tuple(class_names)
@@ -370,6 +395,8 @@ def check_data(
         per_image = Dataset.__dataclass_fields__[what].metadata == PER_IMAGE
         if per_image and value is not None and len(value) != len(images):
             raise ArcapsError(f"{name} has {len(images)} images and {len(value)} {what}: give one for each image")
+    if len(set(class_names)) < len(class_names):
+        raise ArcapsError(f"{name}: the class names are {class_names!r}: give a list, each name once")
     check_labels(name, labels, len(class_names))
     if masks is not None:
         check_masks(name, masks, (images.shape[2], images.shape[3]), len(class_names))

@@ -3,11 +3,10 @@
 import logging
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from arcaps.errors import ArcapsError
+from arcaps.errors import ArcapsError, listed
 from arcaps.image_files import list_images
 from arcaps.registry import unknown
 
@@ -27,13 +26,6 @@ class Example:
     """The path from the folder that is loaded."""
     label: str
     part: str | None = None
-
-
-def listed(names: Iterable[object], most: int = 5) -> str:
-    """The first few of some names, and how many there are besides."""
-    every = [str(name) for name in names]
-    more = f" and {len(every) - most:,} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
 
 
 def class_name(name: str) -> str:
@@ -141,5 +133,10 @@ def check_classes(path: Path, examples: list[Example]) -> None:
     few = [f"{name} ({count})" for name, count in sorted(counts.items()) if count < 3 and not divided]
     if few:
         raise ArcapsError(f"{path}: too few images to divide: {listed(few)}; give each class at least 3")
+    alike = [name for name in sorted(counts) if sum(name.casefold() == other.casefold() for other in counts) > 1]
+    if alike:
+        logger.warning(
+            "%s has classes that differ in capital letters only: %s: are they the same?", path, listed(alike)
+        )
     if len(counts) == 1:
         logger.warning("%s has one class only, %s: a model cannot learn to tell it from others", path, *counts)

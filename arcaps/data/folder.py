@@ -14,13 +14,14 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from arcaps.data.dataset import Data, Dataset, differences, hold_out
-from arcaps.data.examples import Example, check_classes, from_folders, listed, remove_duplicates
+from arcaps.data.examples import Example, check_classes, from_folders, remove_duplicates
 from arcaps.data.tables import from_csv
-from arcaps.errors import ArcapsError
+from arcaps.errors import ArcapsError, listed
 from arcaps.image_files import Header, ImageError, decode_image, is_single_colour, read_content, read_header, read_image
 from arcaps.memory import require_memory
 from arcaps.preprocessing import Fit, Preprocessing, check_size
 from arcaps.progress import track
+from arcaps.storage import as_path
 
 logger = logging.getLogger("arcaps")
 
@@ -69,7 +70,7 @@ def load_folder(
     parts, the classes and the size are those of then, and files that were added, removed or altered since are named,
     in a warning or, with `on_change="error"`, in an error.
     """
-    path = Path(path)
+    path = as_path("the folder", path)
     if split is not None:
         image_size = image_size or check_size("image_size", first_part(split)["image_size"])
         channels = channels or int(first_part(split)["channels"])

@@ -39,7 +39,10 @@ def from_csv(path: Path) -> list[Example]:
     rows = read_rows(path)
     if not rows:
         raise ArcapsError(f"{path} names no images: {FORM}")
-    columns = find_columns(rows[0][1])
+    try:
+        columns = find_columns(rows[0][1])
+    except ArcapsError as error:
+        raise ArcapsError(f"{path}, line {rows[0][0]}: {error}") from None
     if columns is None:
         columns = {"path": 0, "label": 1, "part": 2}
         if is_heading(path, rows):
@@ -86,7 +89,7 @@ def read_rows(path: Path) -> list[Row]:
     if first.strip().lower().startswith("sep=") and len(first.strip()) == 5:  # Excel's own hint
         return list(parse(path, "\n" + rest, first.strip()[4]))
     line = next((line for line in text.splitlines() if line.strip()), "")
-    headed = [d for d in DELIMITERS if find_columns([cell.strip('" ') for cell in line.split(d)])]
+    headed = [d for d in DELIMITERS if is_headed([cell.strip('" ') for cell in line.split(d)])]
     counts = {d: line.count(d) for d in DELIMITERS}
     # a comma may be part of a file name, so that another delimiter counts first where the line has one
     plain = [d for d in ";\t|," if counts[d] in (1, 2)]
@@ -127,13 +130,22 @@ def read_text(path: Path) -> str:
 def find_columns(cells: list[str]) -> dict[str, int] | None:
     """Which column holds what, if these cells are headings."""
     names = [cell.strip().lower().replace(" ", "_") for cell in cells]
-    found = {
-        column: next((index for index, name in enumerate(names) if name in known), None)
-        for column, known in HEADINGS.items()
-    }
-    if found["path"] is None or found["label"] is None:
+    found = {column: [index for index, name in enumerate(names) if name in known] for column, known in HEADINGS.items()}
+    if not found["path"] or not found["label"]:
         return None
-    return {column: index for column, index in found.items() if index is not None}
+    for column, places in found.items():
+        if len(places) > 1:
+            both = ", ".join(cells[index].strip() for index in places)
+            raise ArcapsError(f"the headings {both} all mean the {column}: leave one of them")
+    return {column: places[0] for column, places in found.items() if places}
+
+
+def is_headed(cells: list[str]) -> bool:
+    """Whether cells are headings, even if several mean the same."""
+    try:
+        return find_columns(cells) is not None
+    except ArcapsError:
+        return True
 
 
 def is_heading(path: Path, rows: list[Row]) -> bool:

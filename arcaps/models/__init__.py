@@ -12,6 +12,7 @@ from arcaps.models.efficient_capsnet import EfficientCapsNet
 from arcaps.models.evaluation import Classification, Evaluation
 from arcaps.models.matrix_capsules import MatrixCapsules
 from arcaps.models.own import OwnNetwork
+from arcaps.models.prediction import Prediction
 
 
 def load(path: str | os.PathLike[str], *, module: nn.Module | None = None) -> Any:
@@ -33,6 +34,7 @@ __all__ = [
     "Model",
     "Output",
     "OwnNetwork",
+    "Prediction",
     "StrongConvNet",
     "create_model",
     "list_models",

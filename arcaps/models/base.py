@@ -4,7 +4,8 @@ import copy
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -18,7 +19,8 @@ from arcaps.compat import can_be_stored, is_tracing, is_transformed
 from arcaps.errors import ArcapsError
 from arcaps.models.blocks import ConvBlock
 from arcaps.models.evaluation import Classification, Evaluation
-from arcaps.preprocessing import Preprocessing
+from arcaps.models.prediction import Prediction, Predictor
+from arcaps.preprocessing import Picture, Preprocessing
 from arcaps.registry import Named, check_options, option_defaults
 from arcaps.schedule import set_progress
 from arcaps.settings import ModelConfig
@@ -182,12 +184,19 @@ class Model(nn.Module, Named, ABC, kind="model"):
             size = "x".join(map(str, self.image_size))
             raise ArcapsError(f"image_size {size} is too small for {reason}: give at least {smallest}x{smallest}")
 
-    def accept(self, images: Tensor) -> Tensor:
+    def accept(self, images: Any) -> Tensor:
         """The images in the order in memory that suits the model; refuses another shape than its, and stored bytes."""
+        if not isinstance(images, Tensor):
+            kind = type(images).__name__
+            raise ArcapsError(f"{self.name} takes a tensor of images, got {kind}: give model.preprocessing.prepare(it)")
         if not images.is_floating_point():
             raise ArcapsError(
                 f"{self.name} takes images as floats, got {images.dtype}: give model.preprocessing(images)"
             )
+        own = next((one.dtype for one in self.parameters() if one.is_floating_point()), images.dtype)
+        if images.dtype != own and not torch.is_autocast_enabled(images.device.type):
+            both = f"{self.name} has weights of {own}, got images of {images.dtype}"
+            raise ArcapsError(f"{both}: give images.to({own}), or model.to({images.dtype})")
         expected = (self.channels, *self.image_size)
         if images.ndim != 4 or tuple(images.shape[1:]) != expected:
             wanted = ", ".join(map(str, expected))
@@ -217,6 +226,9 @@ class Model(nn.Module, Named, ABC, kind="model"):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, with all that is needed to use it."""
+        for name, tensor in self.state_dict().items():
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                raise ArcapsError(f"{path}: {name} has values that are not finite: a file with them cannot be loaded")
         if self.folded:
             raise ArcapsError("a copy made by for_inference cannot be saved: save the model that it was made from")
         write_file(
@@ -278,6 +290,26 @@ class Classifier(Model):
     def new_evaluation(self, data: str) -> Classification:
         """An empty confusion matrix."""
         return Classification(data, tuple(self.class_names))
+
+    def predictor(self, *, invert: bool = False) -> Predictor:
+        """The model ready to predict on the device where it is; with `invert`, black and white change places."""
+        fast, first = self.for_inference(), next(self.parameters())
+        preprocessing = replace(self.preprocessing, invert=self.preprocessing.invert != invert)
+
+        def answer(images: Tensor) -> Tensor:
+            return fast(images.to(first.device, first.dtype)).scores.float().cpu()
+
+        return Predictor(answer, preprocessing, tuple(self.class_names))
+
+    def predict(
+        self, images: Picture | Iterable[Picture], *, invert: bool = False, batch_size: int = 64
+    ) -> list[Prediction]:
+        """Predict the class of images: files, folders, Pillow images, arrays or tensors of bytes, of any size.
+
+        `invert` turns black into white and white into black, for images that are not as those of the training. An
+        image that cannot be read has a `problem` and no label.
+        """
+        return list(self.predictor(invert=invert).each(images, batch_size))
 
 
 def fill_model(path: str | os.PathLike[str], model: M, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> M:

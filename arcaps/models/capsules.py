@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from arcaps.capsules import Capsules
 from arcaps.competition import Competition
+from arcaps.errors import ArcapsError
 from arcaps.functional import keep_labelled, keep_one, normalised_entropy
 from arcaps.layers import ClassCaps, ConvCaps, Decoder, PrimaryCaps
 from arcaps.losses import Loss, reconstruction_loss
@@ -47,6 +48,9 @@ class CapsuleClassifier(Classifier):
 
     def forward(self, images: Float[Tensor, "batch channels height width"], labels: Labels | None = None) -> Output:
         """Answer for `images`. `labels` say which capsules the decoder shows; without them, the best scored one."""
+        if labels is not None and (len(labels) != len(images) or (labels.ndim == 1 and labels.is_floating_point())):
+            found = f"{tuple(labels.shape)} of {labels.dtype}"
+            raise ArcapsError(f"{len(images)} images and labels {found}: give a class number for each image")
         capsules: Capsules = self.primary(self.stem(self.accept(images)))
         coefficients = {}
         for name, layer in self.routing_layers():

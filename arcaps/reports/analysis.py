@@ -141,7 +141,7 @@ def analyze_run(
         records[name] = write_experiment(path, name, subject, found)
     if records and report_file(path).name != "report.md":
         logger.warning(
-            "%s has no report.md yet, because its training is not finished: the sections are in %s",
+            "%s has no report.md: the sections are in %s",
             path,
             report_file(path),
         )

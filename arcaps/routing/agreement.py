@@ -69,9 +69,9 @@ def agreement_routing(
 
 
 def check_iterations(name: str, iterations: int) -> None:
-    """Refuse a number of iterations below 1."""
-    if iterations < 1:
-        raise ArcapsError(f"{name} routing with {iterations} iterations: give at least 1")
+    """Refuse a number of iterations that is not whole, or outside 1 to 1000."""
+    if not isinstance(iterations, int) or isinstance(iterations, bool) or not 1 <= iterations <= 1000:
+        raise ArcapsError(f"{name} routing with {iterations!r} iterations: give a whole number from 1 to 1000")
 
 
 class KLRouting(Routing, name="kl"):

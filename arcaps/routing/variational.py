@@ -14,10 +14,10 @@ from torch.distributed.nn.functional import all_reduce
 from arcaps.capsules import Routed
 from arcaps.compat import needs_plain_functions
 from arcaps.competition import over_outputs
-from arcaps.errors import ArcapsError
 from arcaps.functional import mix_votes
 from arcaps.kernels import Squares
 from arcaps.kernels.squares import plain_squares
+from arcaps.routing.agreement import check_iterations
 from arcaps.routing.base import Routing
 
 
@@ -184,8 +184,7 @@ class VariationalRouting(Routing, name="variational"):
 
     def __init__(self, in_caps: int, out_caps: int, dim: int, *, iterations: int = 3) -> None:
         super().__init__(in_caps, out_caps, dim)
-        if iterations < 1:
-            raise ArcapsError(f"variational routing with {iterations} iterations: give at least 1")
+        check_iterations("variational", iterations)
         self.iterations = iterations
         self.norm_of_capsules = OutputNorm(out_caps)
         self.norm_of_presence = OutputNorm(out_caps)

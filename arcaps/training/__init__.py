@@ -1,10 +1,10 @@
 """Training: recipes, the loop, run folders, evaluation, prediction."""
 
-from arcaps.models import Evaluation
+from arcaps.models import Evaluation, Prediction
 from arcaps.settings import Recipe
 from arcaps.training.api import train
 from arcaps.training.evaluate import evaluate
-from arcaps.training.inference import OpenedRun, Prediction, open_run, predict
+from arcaps.training.inference import OpenedRun, open_run, predict
 from arcaps.training.loop import Stopped
 from arcaps.training.recipes import RECIPES, find_recipe, register_recipe
 from arcaps.training.run import Result, Run

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,10 +11,12 @@ from typing import Any
 
 from torch import nn
 
-from arcaps.data import Data, Dataset
+from arcaps.data import Data
+from arcaps.data.dataset import as_dataset
 from arcaps.errors import ArcapsError
 from arcaps.models import Model
 from arcaps.models.base import OWN_NETWORK, copy_weights
+from arcaps.preprocessing import is_number, is_whole
 from arcaps.settings import Options, Recipe
 from arcaps.training.display import Display, TensorBoard
 from arcaps.training.distributed import Processes, join_processes
@@ -59,11 +62,12 @@ def train(
     after each step and epoch; `silent` shows no progress bar. Under `torchrun` all processes train together. A run that
     was stopped raises `Stopped`.
     """
-    check_session(micro_batch, max_minutes, save_minutes)
+    check_session(micro_batch, max_minutes, save_minutes, on_step=on_step, on_epoch=on_epoch)
     given, network = memory_data(overrides), own_network(overrides)
     processes = join_processes(device)
     with ExitStack() as stack:
         if resume is not None:
+            refuse_with_resume(run=run, start_from=start_from, data=overrides.get("data") if given is None else None)
             opened = Run.open(resume)
             if processes.first:
                 stack.enter_context(hold(opened))
@@ -73,14 +77,16 @@ def train(
                 logger.info("%s is finished: %s; nothing was changed", opened.path, opened.result.summary)
                 return opened
             splits = load_splits(chosen, data_dir, opened.data, given=given, strict=True)
-            extend(opened, chosen, processes)
         else:
             chosen = with_absolute_paths(choose_recipe(recipe, overrides, network))
             splits = load_splits(chosen, data_dir, given=given)
-            opened = reserve(run, chosen, processes, stack)
-        model = build_model(chosen, splits, network)
-        if start_from is not None and resume is None:
+        on_cpu = processes.device.type == "cpu"
+        at_once = min(micro_batch or chosen.batch_size, -(-chosen.batch_size // processes.world))
+        model = build_model(chosen, splits, network, images_per_step=at_once if on_cpu else None)
+        if start_from is not None:
             copy_weights(open_model(start_from), model)
+        if resume is None:
+            opened = reserve(run, chosen, processes, stack)
         if resume is None and processes.first:
             numbers = str(choose_precision(precision, processes.device)).removeprefix("torch.")
             settings = {"precision": numbers, "device": str(processes.device), "processes": processes.world}
@@ -99,6 +105,7 @@ def train(
         trainer.on_epoch += [on_epoch] if on_epoch is not None else []
         try:
             trainer.restore()
+            extend(opened, chosen, processes)
             if processes.first:
                 logger.info("%s", splits.summary)
                 display.on_start(trainer)
@@ -107,16 +114,22 @@ def train(
                 finish(trainer, report)
         except OSError as error:
             what = f"{error.filename or opened.path}: {error.strerror or error}"
-            raise ArcapsError(f"{what}: fix this, then resume with  arcaps train --resume {opened.path}") from None
+            way = f"resume with  arcaps train --resume {shlex.quote(str(opened.path))}"
+            raise ArcapsError(f"{what}: fix this, then {way}") from None
         return opened
 
 
-def check_session(micro_batch: int | None, max_minutes: float | None, save_minutes: float) -> None:
+def check_session(
+    micro_batch: int | None, max_minutes: float | None, save_minutes: float, **hooks: Callable[..., None] | None
+) -> None:
     """Refuse values that no session can have."""
-    if micro_batch is not None and (isinstance(micro_batch, bool) or micro_batch < 1):
-        raise ArcapsError(f"micro_batch is {micro_batch!r}: give at least 1")
+    for name, hook in hooks.items():
+        if hook is not None and not callable(hook):
+            raise ArcapsError(f"{name} is {hook!r}: give a function")
+    if micro_batch is not None and not (is_whole(micro_batch) and micro_batch >= 1):
+        raise ArcapsError(f"micro_batch is {micro_batch!r}: give a whole number, at least 1")
     for name, value in (("max_minutes", max_minutes), ("save_minutes", save_minutes)):
-        if value is not None and not 0 <= value < float("inf"):
+        if value is not None and not (is_number(value) and 0 <= value < float("inf")):
             raise ArcapsError(f"{name} is {value!r}: give a number of minutes, at least 0")
 
 
@@ -125,16 +138,8 @@ def memory_data(overrides: dict[str, Any]) -> Data | None:
     data = overrides.get("data")
     if data is None or isinstance(data, str | os.PathLike):
         return None
-    if isinstance(data, Dataset):
-        rest, test = data.split(0.1)
-        data = Data(rest, None, test)
-    elif not isinstance(data, Data):
-        source = getattr(data, "dataset", data)  # a DataLoader has its data set
-        if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
-            kind = type(data).__name__
-            raise ArcapsError(f"data is {kind}: give a name, a folder, a Dataset, a Data or a torch data set")
-        whole = Dataset.from_torch(source)
-        rest, test = whole.split(0.1)
+    if not isinstance(data, Data):
+        rest, test = as_dataset(data).split(0.1)
         data = Data(rest, None, test)
     overrides["data"] = (data.train or data.test).name
     return data
@@ -158,10 +163,12 @@ def recipe_of(network: nn.Module) -> tuple[str, Options]:
     return network.name, Options({key: value for key, value in network.config.items() if key not in FROM_THE_DATA})
 
 
-def choose_recipe(recipe: str | Recipe | None, overrides: dict[str, Any], network: nn.Module | None = None) -> Recipe:
+def choose_recipe(recipe: Any, overrides: dict[str, Any], network: nn.Module | None = None) -> Recipe:
     """The recipe asked for, with what was asked for on top, for a user's own network if there is one."""
     if recipe is None:
         raise ArcapsError("give a recipe, or --resume with a run: 'arcaps recipes' lists the recipes")
+    if not isinstance(recipe, str | Recipe):
+        raise ArcapsError(f"the recipe is {recipe!r}: give a name, 'arcaps recipes' lists them, or a Recipe")
     found = recipe if isinstance(recipe, Recipe) else find_recipe(recipe)
     if network is None:
         chosen = override(found, **overrides)
@@ -184,14 +191,24 @@ def require_same(run: Run, network: nn.Module | None) -> None:
         )
 
 
+def refuse_with_resume(**given: object) -> None:
+    """Refuse what a run that is resumed has already."""
+    for name, value in given.items():
+        if value is not None:
+            option = {"start_from": "from"}.get(name, name)
+            raise ArcapsError(f"--{option} is {value}, and a run that is resumed has its own: leave --{option} out")
+
+
 def resumed_recipe(run: Run, recipe: str | Recipe | None, overrides: dict[str, Any]) -> Recipe:
-    """The recipe of a run, with more epochs if that was asked for."""
+    """The recipe of a run, with more epochs if that was asked for and it has a checkpoint to go on from."""
     stored = run.recipe
     if recipe is not None or set(overrides) - {"epochs", "data"}:
         raise ArcapsError("a run that is resumed keeps its recipe: give --resume alone, or with more --epochs")
     epochs = overrides.get("epochs", stored.epochs)
     if epochs < stored.epochs:
         raise ArcapsError(f"epochs is {epochs}, and {run.path} has {stored.epochs}: give at least as many")
+    if epochs > stored.epochs and not run.states():
+        raise ArcapsError(f"{run.path} has no checkpoints any more: it cannot be extended; start a new run")
     return replace(stored, epochs=epochs)
 
 
@@ -200,8 +217,6 @@ def extend(run: Run, recipe: Recipe, processes: Processes) -> None:
     before = run.recipe.epochs
     if recipe.epochs == before:
         return
-    if not run.states():
-        raise ArcapsError(f"{run.path} has no checkpoints any more: it cannot be extended; start a new run")
     if processes.first:
         if recipe.schedule in ("one_cycle", "cosine"):
             logger.warning("the %s schedule is stretched: the learning rate becomes larger again", recipe.schedule)
@@ -224,6 +239,7 @@ def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Pr
     if processes.first:
         run = Run.reserve(folder, recipe.name)
         if not (run.path / "config.json").exists():
+            refuse_other_files(run.path)
             stack.enter_context(hold(run))
         if (run.path / "config.json").exists():
             held = run.config["recipe"]["name"]
@@ -232,6 +248,15 @@ def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Pr
             )
         path = str(run.path)
     return Run(Path(processes.broadcast(path)))
+
+
+def refuse_other_files(folder: Path) -> None:
+    """Refuse a folder with files that no run wrote: a run that was killed as it began leaves data.json at most."""
+    others = sorted(
+        path.name for path in folder.iterdir() if not path.name.startswith(".") and path.name != "data.json"
+    )
+    if others:
+        raise ArcapsError(f"{folder} has other files, such as {others[0]}: give a new folder as --run")
 
 
 def finish(trainer: Trainer, report: bool) -> None:

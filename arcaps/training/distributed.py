@@ -49,6 +49,8 @@ class Processes:
 
 def choose_device(name: str) -> torch.device:
     """The device of that name; "auto" is a GPU where there is one."""
+    if not isinstance(name, str | torch.device):
+        raise ArcapsError(f"device is {name!r}: give a name, such as cpu or cuda:1")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":

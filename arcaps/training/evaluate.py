@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.data import Batch, Dataset, Loader
+from arcaps.data.dataset import as_dataset
 from arcaps.errors import ArcapsError
 from arcaps.models import Classification, Model, Output
 from arcaps.models.own import answer_scores
@@ -75,6 +76,15 @@ def shifted(
             yield framed[..., top : top + height, left : left + width]
 
 
+def own_output(answer: Any, model: nn.Module, classes: int) -> Output:
+    """What a user's own module answered, if it has a score for each class of the data set."""
+    scores = answer_scores(answer, type(model).__name__)
+    if scores.shape[1] != classes:
+        found = f"{type(model).__name__} answers with {scores.shape[1]} scores"
+        raise ArcapsError(f"{found}, and the data set has {classes} classes: give one score for each class")
+    return Output(scores)
+
+
 def move_batch(batch: Batch, device: torch.device) -> Batch:
     """The batch with its tensors on a device."""
     moved: dict[str, Any] = {
@@ -86,7 +96,7 @@ def move_batch(batch: Batch, device: torch.device) -> Batch:
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    dataset: Dataset,
+    dataset: Any,
     *,
     processes: Processes | None = None,
     precision: torch.dtype = torch.float32,
@@ -95,8 +105,12 @@ def evaluate(
     """Evaluate a model on a data set; several processes share the images, and all get the whole evaluation.
 
     A model of arcaps makes an evaluation of its own kind, for a classifier a `Classification`. A module of your own is
-    called with floats from 0 to 1 and answers with scores, or logits, `(batch, classes)`.
+    called with floats from 0 to 1 and answers with scores, or logits, `(batch, classes)`. `dataset` may also be a torch
+    data set or a DataLoader.
     """
+    if not isinstance(model, nn.Module):
+        raise ArcapsError(f"model is {model!r}: give a module; arcaps.open_run(path).model is that of a run folder")
+    dataset = as_dataset(dataset, getattr(model, "class_names", None))
     require_fit(model, dataset)
     own = isinstance(model, Model)
     evaluation: Any = Classification(dataset.name, dataset.class_names)
@@ -107,7 +121,8 @@ def evaluate(
             model.for_inference(),
             model.preprocessing,
         )
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    first = next(model.parameters(), torch.empty(0))
+    device, numbers = first.device, first.dtype
     rank, world = (0, 1) if processes is None else (processes.rank, processes.world)
     loader = Loader(dataset, max(batch_size, world), preprocessing=preprocessing, shuffle=False, rank=rank, world=world)
     training = answering.training
@@ -117,8 +132,8 @@ def evaluate(
             batch = move_batch(batch, device)
             if len(batch.images):
                 with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-                    output = answering(batch.images)
-                evaluation.update(output if own else Output(answer_scores(output, type(model).__name__)), batch)
+                    output = answering(batch.images.to(numbers))
+                evaluation.update(output if own else own_output(output, model, len(dataset.class_names)), batch)
     finally:
         answering.train(training)
     if processes is not None and world > 1:

@@ -2,10 +2,9 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,12 +12,12 @@ import torch
 from torch import Tensor
 
 from arcaps.data import Data, Dataset, load_data, match_classes
-from arcaps.data.examples import listed
 from arcaps.errors import ArcapsError
-from arcaps.image_files import ImageError, is_single_colour, list_images
-from arcaps.models import Classification, Classifier, load
-from arcaps.preprocessing import ONE_IMAGE, Picture, Preprocessing, to_array
+from arcaps.models import Classification, Classifier, Prediction, load
+from arcaps.models.prediction import Predictor, name_images
+from arcaps.preprocessing import Picture, Preprocessing
 from arcaps.progress import track
+from arcaps.storage import as_path
 from arcaps.training.distributed import choose_device
 from arcaps.training.evaluate import choose_precision, class_scores, evaluate
 from arcaps.training.run import Run
@@ -82,7 +81,7 @@ def inverted(preprocessing: Preprocessing) -> Preprocessing:
 
 def open_run(path: Place, *, device: str = "auto", precision: str = "auto", data_dir: Place | None = None) -> OpenedRun:
     """Open the best model of a run folder, a model file, or a pretrained model by its name."""
-    path = Path(path)
+    path = as_path("the model", path)
     chosen = choose_device(device)
     run = None if path.is_file() or is_pretrained(path) else Run.open(path)
     model = load(path) if run is None else run.model()
@@ -182,24 +181,6 @@ def count_scores(dataset: Dataset, scores: Tensor) -> Classification:
     return found
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What a model says of one image."""
-
-    image: str
-    """The file, or the number of the image."""
-    label: str
-    """The class with the highest score; empty where the image cannot be read."""
-    scores: dict[str, float]
-    """The score of each class."""
-    problem: str = ""
-    """Why the image cannot be read."""
-
-    def top(self, count: int) -> list[tuple[str, float]]:
-        """The classes with the highest scores."""
-        return sorted(self.scores.items(), key=lambda item: -item[1])[:count]
-
-
 def predict(
     model: Any,
     images: "Picture | Iterable[Picture]",
@@ -226,63 +207,10 @@ def predictions(
     batch_size: int = 64,
 ) -> Iterator[Prediction]:
     """What `predict` gives, one by one as batches are done."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ArcapsError(f"batch_size is {batch_size!r}: give a whole number, at least 1")
     answer = open_for_prediction(model, device)
     if invert:
         answer = replace(answer, preprocessing=inverted(answer.preprocessing))
-    if isinstance(images, Tensor) and images.ndim == 4:
-        images = list(images)
-    named = list(name_images([images] if isinstance(images, ONE_IMAGE) else images))
-    if not named:
-        raise ArcapsError("there are no images to predict: give image files, or a folder with some")
-    rest = iter(named)
-    while chunk := list(islice(rest, batch_size)):
-        yield from answer.predict(chunk)
-
-
-def name_images(images: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Each image with its name: a file by its path, others by their number; folders are opened."""
-    for number, image in enumerate(images):
-        if isinstance(image, str | os.PathLike):
-            path = Path(image)
-            files = list_images(path) if path.is_dir() else [path]
-            if not files:
-                raise ArcapsError(f"{path} has no image files: give another folder, or the files")
-            yield from ((str(file), file) for file in files)
-        else:
-            yield str(number), image
-
-
-@dataclass(frozen=True)
-class Predictor:
-    """A model that is ready to predict."""
-
-    answer: Callable[[Tensor], Tensor]
-    """Scores `(batch, classes)` of floats as the preprocessing makes them."""
-    preprocessing: Preprocessing
-    class_names: tuple[str, ...]
-
-    @torch.no_grad()
-    def predict(self, named: Sequence[tuple[str, Any]]) -> Iterator[Prediction]:
-        """Predict a batch of named images."""
-        pixels: list[Tensor] = []
-        problems: list[str] = []
-        single_colour: list[str] = []
-        for name, image in named:
-            try:
-                array = to_array(image)
-                pixels.append(self.preprocessing.pixels(array))
-                problems.append("")
-                single_colour += [name] if is_single_colour(array) else []
-            except (ImageError, OSError) as error:
-                problems.append(str(error))
-        if single_colour:
-            logger.warning("%d images are of a single colour: %s", len(single_colour), listed(single_colour))
-        scores = iter(self.answer(self.preprocessing(torch.stack(pixels))).tolist() if pixels else [])
-        for (name, _), problem in zip(named, problems, strict=True):
-            row = {} if problem else dict(zip(self.class_names, next(scores), strict=True))
-            yield Prediction(name, max(row, key=row.__getitem__, default=""), row, problem)
+    yield from answer.each(images, batch_size)
 
 
 def open_for_prediction(model: Any, device: str) -> Predictor:
@@ -291,10 +219,7 @@ def open_for_prediction(model: Any, device: str) -> Predictor:
     if isinstance(model, str | os.PathLike):
         model = open_place(model)
     if isinstance(model, Classifier):
-        fast = model.to(chosen).for_inference()
-        return Predictor(
-            lambda images: fast(images.to(chosen)).scores.float().cpu(), model.preprocessing, tuple(model.class_names)
-        )
+        return model.to(chosen).predictor()
     if not hasattr(model, "input_shape") or not hasattr(model, "metadata"):
         kind = type(model).__name__
         raise ArcapsError(f"{kind} does not predict classes: give a classifier of arcaps, a run folder or a file")

@@ -327,10 +327,14 @@ class Trainer:
         found = self.run.read_state()
         metrics = self.run.path / "metrics.jsonl"
         if self.processes.first and metrics.exists():  # what was written after the checkpoint comes again
-            os.truncate(metrics, 0 if found is None else found[1]["metrics_bytes"])
+            _ = self.run.metrics  # damaged ones are refused
+            kept = metrics.read_bytes()[: 0 if found is None else found[1]["metrics_bytes"]]
+            os.truncate(metrics, kept.rfind(b"\n") + 1)  # the file of a user may have lost its end
         if found is None:
             return
         tensors, progress = found
+        for name in progress["best"]:
+            self.best_model(name)  # a model that is lost or damaged is named now, not after the last epoch
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -33,13 +33,26 @@ from torch import Tensor, nn
 from arcaps.errors import ArcapsError
 from arcaps.models import load
 from arcaps.settings import Recipe
-from arcaps.storage import digest, read_file, read_json, write_file, write_whole
+from arcaps.storage import as_path, digest, read_file, read_json, require_form, write_file, write_whole
 from arcaps.training.recipes import read_recipe
 
 logger = logging.getLogger("arcaps")
 
 FORMAT = 1
 """The layout of a run folder; version 0.1 wrote none. Raised when an older arcaps could not read a new folder."""
+
+RESULT_FORM = {"epoch": int, "validation_error": float, "test": {}}
+ACCURACY_FORM = {"accuracy": float, "interval_95": [float], "count": int, "data": str}
+EPOCH_FORM = {"epoch": int, "validation_error": float}
+PART_FORM = {
+    "count": int,
+    "class_names": [str],
+    "image_size": [int],
+    "channels": int,
+    "fingerprint": str,
+    "files": ({str: str}, type(None)),
+}
+DATA_FORM = {"data": {"train": (PART_FORM, type(None)), "validation": (PART_FORM, type(None)), "test": PART_FORM}}
 
 
 class RunHeldError(ArcapsError):
@@ -73,8 +86,9 @@ class Result:
             result = cls(**found)
         except TypeError as error:
             raise ArcapsError(f"{path} is not a result of this arcaps: {str(error).split('() ')[-1]}") from None
-        if not isinstance(result.test, dict):
-            raise ArcapsError(f"{path} is not a result of this arcaps: test is {result.test!r}")
+        require_form(path, found, RESULT_FORM)
+        if "accuracy" in result.test:
+            require_form(path, result.test, ACCURACY_FORM)
         return result
 
 
@@ -87,7 +101,7 @@ class Run:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
         """Open an existing run folder."""
-        run = cls(Path(path))
+        run = cls(as_path("the run folder", path))
         if not (run.path / "config.json").exists():
             missing = "it has no config.json" if run.path.exists() else "there is no such file or folder"
             raise ArcapsError(f"{path} is not a run folder: {missing}: give a run folder, or a model file")
@@ -98,7 +112,7 @@ class Run:
         """A folder for a new run: the one asked for, or a new one below `runs/` that no other process gets."""
         try:
             if path is not None:
-                Path(path).mkdir(parents=True, exist_ok=True)
+                as_path("run", path).mkdir(parents=True, exist_ok=True)
                 return cls(Path(path))
             stem = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
             Path("runs").mkdir(exist_ok=True)
@@ -195,20 +209,33 @@ class Run:
     def data(self) -> dict[str, Any] | None:
         """What `data.json` says of the data; None for a run of version 0.1."""
         path = self.path / "data.json"
-        return read_json(path) if path.exists() else None
+        if not path.exists():
+            logger.warning(
+                "%s has no data.json: images are split as a new run would do it, and may be in another part", self.path
+            )
+            return None
+        found = read_json(path)
+        require_form(path, found, DATA_FORM)
+        return found
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """A dictionary per epoch."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_bytes().splitlines() if path.exists() else []
+        try:
+            lines = path.read_bytes().splitlines() if path.exists() else []
+        except OSError as error:
+            raise ArcapsError(f"{path} cannot be read: {error.strerror}") from None
         found = []
         for number, line in enumerate(lines, start=1):
             try:
-                found.append(json.loads(line))
-            except ValueError:
+                epoch = json.loads(line)
+            except (ValueError, RecursionError):
                 if number < len(lines):  # the last one may be half written, by a process that was killed
                     raise ArcapsError(f"{path}, line {number}, is damaged: {line[:60]!r} is no JSON") from None
+                continue
+            require_form(path, epoch, EPOCH_FORM)
+            found.append(epoch)
         return found
 
     @property
@@ -224,8 +251,16 @@ class Run:
     def model(self, chosen_by: str = "validation", *, module: nn.Module | None = None) -> Any:
         """The best model so far, in evaluation mode. For a network of your own, give a `module` of its class."""
         if not self.model_file(chosen_by).exists():
-            raise ArcapsError(f"{self.path} has no model yet: its first epoch is not over")
-        return load(self.model_file(chosen_by), module=module)
+            name = self.model_file(chosen_by).name
+            raise ArcapsError(f"{self.path} has no {name}: its first epoch is not over, or the file was removed")
+        model = load(self.model_file(chosen_by), module=module)
+        trained = None if not (self.path / "data.json").exists() else (self.data or {})["data"]["test"]["class_names"]
+        if trained is not None and list(model.class_names) != trained:
+            other = f"classes {', '.join(model.class_names)}, and the run {', '.join(trained)}"
+            raise ArcapsError(
+                f"{self.model_file(chosen_by)} is not of this run: it has the {other}: bring its own back"
+            )
+        return model
 
     def states(self) -> list[Path]:
         """The checkpoints, the newest first."""

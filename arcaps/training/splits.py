@@ -1,5 +1,6 @@
 """The data sets of a run, and the model that fits them."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,12 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from arcaps.costs import training_bytes
 from arcaps.data import Data, Dataset, augment, differences, load_data, match_classes
 from arcaps.data.catalogue import is_path
 from arcaps.errors import ArcapsError
+from arcaps.memory import require_memory
 from arcaps.models import Model, OwnNetwork, create_model
 from arcaps.registry import option_names
 from arcaps.settings import Recipe
+
+logger = logging.getLogger("arcaps")
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,8 @@ def load_splits(
         raise ArcapsError(f"{recipe.data} has no images to train on: give --data another data set")
     if validation is None:
         train, validation = train.split(recipe.validation, seed=recipe.seed)
+    if not len(train):
+        raise ArcapsError(f"{recipe.data or train.name} has too few images to train on: give more of each class")
     parts = Data(train, validation, test)
     description: dict[str, Any] = {"data": parts.describe()}
     refuse_changes(recipe.data, (stored or {}).get("data"), parts, strict)
@@ -92,7 +99,7 @@ def load_parts(
     if not recipe.data:
         raise ArcapsError(f"recipe {recipe.name} needs to know where your images are: give --data FOLDER")
     before = stored.get("data")
-    files = before is not None and "files" in before["test"]
+    files = before is not None and before["test"].get("files")
     return load_data(
         recipe.data,
         image_size=recipe.image_size,
@@ -109,12 +116,13 @@ def load_parts(
 
 
 def refuse_changes(name: str, stored: dict[str, Any] | None, parts: Data, strict: bool) -> None:
-    """Refuse to resume with other images than before. Folders name their changes by themselves."""
-    if stored is None or not strict:
-        return
-    changes = differences(stored, parts)
-    if changes:
-        raise ArcapsError(f"{name or 'the data'} changed since the run began: {'; '.join(changes)}: start a new run")
+    """Refuse to resume with other images than before, and warn of them otherwise. Folders name their own changes."""
+    changes = differences(stored, parts) if stored is not None else []
+    said = f"{name or 'the data'} changed since the run began: {'; '.join(changes)}"
+    if changes and strict:
+        raise ArcapsError(f"{said}: start a new run")
+    if changes and stored is not None and not stored["test"].get("files"):
+        logger.warning("%s", said)
 
 
 def with_absolute_paths(recipe: Recipe) -> Recipe:
@@ -136,9 +144,25 @@ def augment_once(dataset: Dataset, recipe: Recipe) -> Dataset:
     return replace(dataset, images=changed.round().clamp(0, 255).to(torch.uint8))
 
 
-def build_model(recipe: Recipe, splits: Splits, network: nn.Module | None = None) -> Any:
-    """The recipe's model, for these images, with weights that depend on the seed alone; or a user's own network."""
-    torch.manual_seed(recipe.seed)
+def require_training_memory(recipe: Recipe, images: int, options: Mapping[str, Any]) -> None:
+    """Refuse a model whose training step does not fit into memory, before any of it is taken."""
+    needed = training_bytes(recipe.model, images, **options)
+    if needed is not None:
+        what = f"{recipe.model}: training steps with {images} images"
+        require_memory(needed, what, "give a smaller --batch-size, --micro-batch, --image-size or network")
+
+
+def build_model(
+    recipe: Recipe,
+    splits: Splits,
+    network: nn.Module | None = None,
+    *,
+    images_per_step: int | None = None,
+) -> Any:
+    """The recipe's model, for these images, with weights that depend on the seed alone; or a user's own network.
+
+    With `images_per_step`, a model that would not fit into the memory of this machine is refused.
+    """
     from_data: dict[str, Any] = {
         "image_size": splits.train.image_size,
         "channels": splits.train.channels,
@@ -154,6 +178,10 @@ def build_model(recipe: Recipe, splits: Splits, network: nn.Module | None = None
     else:
         known = option_names(Model.find(recipe.model))
         fitting = {name: value for name, value in from_data.items() if name in known}
+        if images_per_step is not None:
+            images = min(images_per_step, len(splits.train))
+            require_training_memory(recipe, images, {**fitting, **recipe.options})
+        torch.manual_seed(recipe.seed)
         model = create_model(recipe.model, **fitting, **recipe.options)
     model.class_names = list(splits.train.class_names)
     model.preprocessing = splits.train.preprocessing

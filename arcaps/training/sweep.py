@@ -1,13 +1,16 @@
 """Training at every point of a grid of settings."""
 
 import ast
+import inspect
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from arcaps.errors import ArcapsError
+from arcaps.training.api import train
 from arcaps.training.jobs import Job, run_jobs
+from arcaps.training.recipes import NOT_FOR_OVERRIDES
 from arcaps.training.run import Result, Run
 
 
@@ -18,17 +21,21 @@ def read_grid(settings: Sequence[str]) -> dict[str, list[Any]]:
         name, values = split_setting(setting)
         if name in grid:
             raise ArcapsError(f"{name} stands in the grid twice: give all its values at once, as {name}=1,2")
+        if len(set(map(repr, values))) < len(values):
+            raise ArcapsError(f"{setting!r} gives a value twice: give each once")
         grid[name] = values
     return grid
 
 
 def read_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Names and values: from `dim=16`, `routing=dynamic(iterations=5)`, `strides=(2,1)`."""
-    found = {}
+    found: dict[str, Any] = {}
     for setting in settings:
         name, values = split_setting(setting)
         if len(values) != 1:
             raise ArcapsError(f"{setting!r} gives several values: give one, and a tuple in brackets, as strides=(2,1)")
+        if name in found:
+            raise ArcapsError(f"{name} is set twice, to {found[name]!r} and to {values[0]!r}: give it once")
         found[name] = values[0]
     return found
 
@@ -39,6 +46,8 @@ def split_setting(setting: str) -> tuple[str, list[Any]]:
     name = name.strip().replace("-", "_")
     if not name.isidentifier() or not text.strip():
         raise ArcapsError(f"cannot read {setting!r} as a setting with its values: write it as dim=16,32")
+    if name in (*NOT_FOR_OVERRIDES, *inspect.signature(train).parameters):
+        raise ArcapsError(f"{name} is not a setting of a recipe or a model, in {setting!r}: leave it out")
     try:
         node = ast.parse(f"({text},)", mode="eval").body
         assert isinstance(node, ast.Tuple)

@@ -260,7 +260,9 @@ def test_classes_are_matched_by_name() -> None:
         match_classes(other, [*words, "ten"])
     assert torch.equal(match_classes(other, ["ten", *words], allow_missing=True).labels, digits.labels + 1)
     with pytest.raises(ArcapsError, match="several classes called 9"):
-        match_classes(replace(digits, class_names=(*"012345678", "9", "9")), "0123456789")
+        match_classes(digits, "0123456789", rename={"8": "9"}, allow_missing=True)
+    with pytest.raises(ArcapsError, match="give a list, each name once"):
+        replace(digits, class_names=(*"012345678", "9", "9"))
     several = Dataset.from_arrays(digits.images, torch.nn.functional.one_hot(labels), other.class_names)
     assert torch.equal(match_classes(several, words).labels.argmax(-1), digits.labels)
 

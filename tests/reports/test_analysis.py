@@ -92,7 +92,7 @@ def test_all_experiments_on_an_ar_capsnet(runs: dict[str, Path], command: Any) -
 def test_an_experiment_done_again_replaces_its_section(runs: dict[str, Path], command: Any) -> None:
     run = runs["dynamic"]
     _, said = command(run, "align", "--count", 10)
-    assert "has no report.md yet" in said
+    assert "has no report.md: the sections" in said
     printed, _ = command(run, "cosine", "align", "--count", 12, "--json")
     assert list(json.loads(printed)) == ["align", "cosine"]
     text = (run / "analysis.md").read_text()

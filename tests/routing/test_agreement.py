@@ -244,7 +244,7 @@ def test_the_mean_vote_as_query_is_query_key_without_matrices() -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(ArcapsError, match=r"kl routing with tau=0\.0: give a temperature above 0"):
         Routing.build("kl(tau=0.0)", 2, 2, 4)
-    with pytest.raises(ArcapsError, match="inverted routing with 0 iterations: give at least 1"):
+    with pytest.raises(ArcapsError, match="inverted routing with 0 iterations: give a whole number from 1 to 1000"):
         Routing.build("inverted(iterations=0)", 2, 2, 4)
     with pytest.raises(ArcapsError, match="got dim=1: give at least 2"):
         Routing.build("inverted", 2, 2, 1)

@@ -209,7 +209,7 @@ def test_it_does_not_run_in_sixteen_bits() -> None:
 
 def test_mistakes_are_named() -> None:
     for spec, message in {
-        "em(iterations=0)": "em routing with 0 iterations: give at least 1",
+        "em(iterations=0)": "em routing with 0 iterations: give a whole number from 1 to 1000",
         "em(mass='other')": "em routing with mass='other': there are relative, paper",
         "em(variance='other')": "em routing with variance='other': there are relative, paper",
         "em(damping=0.0)": "give a number above 0, at most 1",

@@ -118,5 +118,5 @@ def test_one_image_can_be_trained_on() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ArcapsError, match="variational routing with 0 iterations: give at least 1"):
+    with pytest.raises(ArcapsError, match="variational routing with 0 iterations: give a whole number from 1 to 1000"):
         Routing.build("variational(iterations=0)", 2, 3, 4)

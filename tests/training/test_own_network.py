@@ -91,7 +91,7 @@ class Pair(nn.Linear):
         (nn.Sequential(nn.Flatten(), nn.Softmax(-1)), "outputs"),
         (nn.Conv2d(1, 10, 28), "answers with a tensor"),
         (nn.Sequential(OrderedDict(f=nn.Flatten(), p=Pair(784, 10))), "answers with tuple"),
-        (network().double(), "fails for images"),
+        (network().double(), "weights of torch.float64"),
         (network().requires_grad_(False), "no parameters to train"),
         (network, "model is"),
         (nn.Linear, "model is"),

@@ -18,9 +18,11 @@ import arcaps
 from arcaps import ArcapsError, Data, Dataset, Run
 from arcaps.settings import Options
 from arcaps.training import Stopped, register_recipe
+from arcaps.training.inference import evaluate_run
 from arcaps.training.loop import Trainer
-from arcaps.training.recipes import RECIPES
+from arcaps.training.recipes import RECIPES, find_recipe
 from arcaps.training.run import RunHeldError
+from arcaps.training.splits import build_model, load_splits
 
 SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
 QUICK: dict[str, Any] = {**SMALL, "epochs": 1, "batch_size": 50, "limit": 200, "silent": True, "report": False}
@@ -117,6 +119,45 @@ def test_a_finished_run_is_extended(tmp_path: Path) -> None:
         arcaps.train(resume=run.path, epochs=1, **RESUME)
     with pytest.raises(ArcapsError, match="keeps its recipe"):
         arcaps.train(resume=run.path, dim=8, **RESUME)
+
+
+def test_a_look_at_the_memory_does_not_change_the_weights() -> None:
+    recipe = find_recipe("digits", dim=4, caps=2, stem_channels=4)
+    splits = load_splits(recipe)
+    plain, checked = (build_model(recipe, splits, images_per_step=images) for images in (None, 10))
+    assert all(torch.equal(plain.state_dict()[name], value) for name, value in checked.state_dict().items())
+
+
+def test_a_lost_end_of_the_metrics_is_not_filled_with_zeros(tmp_path: Path) -> None:
+    run = arcaps.train("digits", run=tmp_path / "run", **QUICK)
+    (run.path / "metrics.jsonl").write_text(json.dumps(run.metrics[0])[:-9])
+    arcaps.train(resume=run.path, epochs=2, **RESUME)
+    assert [line["epoch"] for line in run.metrics] == [2]
+
+
+def test_a_run_without_its_data_file_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = arcaps.train("digits", run=tmp_path / "run", **QUICK)
+    (run.path / "data.json").unlink()
+    evaluate_run(run.path)
+    assert "has no data.json: images are split as a new run would do it" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.float16])
+def test_a_model_predicts_and_is_evaluated_with_what_users_have(kind: torch.dtype, tmp_path: Path) -> None:
+    model = arcaps.load("digits").to(kind)
+    few = arcaps.load_data("digits").test[:20]
+    Image.fromarray(few.images[0, 0].numpy()).save(tmp_path / "0.png")
+    scores = model.for_inference()(model.preprocessing(few.images).to(kind)).scores
+    expected = [model.class_names[number] for number in scores.argmax(-1).tolist()]
+    arrays = few.images[:, 0].numpy()
+    pictures: list[Any] = [few.images, arrays[..., None], [Image.fromarray(arrays[0])]]
+    for images in [*pictures, tmp_path / "0.png", tmp_path]:
+        found = [one.label for one in model.predict(images, batch_size=7)]
+        assert found == expected[: len(found)]
+    plain = TensorDataset(few.images, few.labels)
+    accuracy = arcaps.evaluate(model, few).accuracy
+    for data in (plain, DataLoader(plain, batch_size=3), DataLoader(few)):
+        assert arcaps.evaluate(model, data).accuracy == accuracy
 
 
 def test_early_stopping(tmp_path: Path) -> None:
