@@ -1,4 +1,4 @@
-"""Take the pictures of docs/page.md and the README from the real page of the pretrained digits model.
+"""Take the pictures of docs/page.md and the README from the real page of the pretrained MNIST model.
 
     PYTHONPATH=. python scripts/page_screenshot.py         # writes docs/figures/page.png and docs/figures/page.gif
 
@@ -28,8 +28,8 @@ SEVEN = [(0.24, 0.22), (0.5, 0.2), (0.78, 0.2), (0.7, 0.4), (0.6, 0.6), (0.52, 0
 def main() -> None:
     """Build the page, drive it, write both pictures."""
     with tempfile.TemporaryDirectory() as folder, Browser(width=WIDTH, height=HEIGHT) as browser:
-        model = arcaps.load("digits")
-        page = build_page(model, Path(folder) / "capsules.html", **page_options(Path("digits"), model))
+        model = arcaps.load("mnist")
+        page = build_page(model, Path(folder) / "capsules.html", **page_options(Path("mnist"), model))
         browser.open(page.as_uri())
         browser.wait("document.body.dataset.path !== undefined")
         browser.screenshot(FIGURES / "page.png", whole=False)
