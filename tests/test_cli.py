@@ -1,6 +1,7 @@
 """The command line, called as a user calls it."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -29,6 +30,39 @@ def test_help_needs_no_torch(arguments: list[str]) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "usage: arcaps" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "shown"),
+    [
+        ("ascii", "é漢.png", r"\xe9\u6f22.png"),
+        ("utf-8", "é漢.png", "é漢.png"),
+        ("utf-8", "a\udcff.png", r"a\udcff.png"),
+    ],
+)
+def test_names_that_the_terminal_cannot_show(encoding: str, name: str, shown: str, tmp_path: Path) -> None:
+    Image.new("L", (28, 28), 3).save(tmp_path / "plain.png")
+    (tmp_path / "plain.png").rename(tmp_path / name)
+    command = [
+        sys.executable,
+        "-m",
+        "arcaps",
+        "predict",
+        "digits",
+        str(tmp_path / name),
+        "--csv",
+        str(tmp_path / "a.csv"),
+    ]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "1", "COLUMNS": "1"}
+    ended = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert shown in ended.stdout.decode(encoding)
+    assert os.fsencode(name) in (tmp_path / "a.csv").read_bytes()
+
+
+def test_help_in_a_narrow_terminal() -> None:
+    environment = {**os.environ, "COLUMNS": "1"}
+    command = [sys.executable, "-m", "arcaps", "train", "--help"]
+    subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
 
 
 def test_python_dash_m() -> None:

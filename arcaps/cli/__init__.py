@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import io
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import traceback
@@ -72,9 +74,19 @@ def show_log() -> None:
     logger.setLevel(logging.INFO)
 
 
+def adapt_to_terminal() -> None:
+    """Print names that the terminal's encoding does not have with backslashes, and use 40 columns at least."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if shutil.get_terminal_size().columns < 40:
+        os.environ["COLUMNS"] = "40"
+
+
 def main() -> None:
     """Run the command line. A mistake ends with one line, not a traceback; Ctrl-C too, with exit code 130."""
     keep_freed_memory()
+    adapt_to_terminal()
     show_log()
     try:
         arguments = import_modules(sys.argv[1:])

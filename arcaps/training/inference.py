@@ -44,9 +44,14 @@ class OpenedRun:
     @cached_property
     def splits(self) -> Splits:
         """The data sets that the run was made with."""
+        return self.read_splits()
+
+    def read_splits(self, *, skip_broken: bool = False) -> Splits:
+        """The data sets that the run was made with, without files that cannot be read any more if told."""
         if self.run is None:
             raise ArcapsError(f"{self.path} does not say what it was tested on: give --data")
-        return load_splits(self.run.recipe, self.data_dir, self.run.data)
+        recipe = self.run.recipe
+        return load_splits(replace(recipe, skip_broken=recipe.skip_broken or skip_broken), self.data_dir, self.run.data)
 
     def data(self, name: Place | None = None, *, skip_broken: bool = False, invert: bool = False) -> Data:
         """Another data set, as the model's preprocessing makes it and with the model's classes; or the run's own.
@@ -58,7 +63,8 @@ class OpenedRun:
         if name is None:
             if invert:
                 raise ArcapsError(f"the images of {self.path} itself are as the model takes them: give --data, too")
-            return Data(self.splits.train, self.splits.validation, self.splits.test)
+            splits = self.read_splits(skip_broken=True) if skip_broken else self.splits
+            return Data(splits.train, splits.validation, splits.test)
         own = self.model.preprocessing
         options: dict[str, Any] = {"preprocessing": inverted(own) if invert else own, "data_dir": self.data_dir}
         found = load_data(name, **options, skip_broken=skip_broken, **WHOLE_FOLDER)

@@ -160,6 +160,17 @@ def test_a_model_predicts_and_is_evaluated_with_what_users_have(kind: torch.dtyp
         assert arcaps.evaluate(model, data).accuracy == accuracy
 
 
+def test_a_file_of_the_run_that_broke_since_can_be_left_out(tmp_path: Path) -> None:
+    write_digits(tmp_path / "images", ["a", "b"], 12)
+    run = arcaps.train("folder", data=tmp_path / "images", run=tmp_path / "run", **{**QUICK, "limit": None})
+    count = evaluate_run(run.path).count
+    assert run.data is not None
+    (tmp_path / "images" / next(iter(run.data["data"]["test"]["files"]))).write_bytes(b"")
+    with pytest.raises(ArcapsError, match="--skip-broken leaves them out"):
+        evaluate_run(run.path)
+    assert evaluate_run(run.path, skip_broken=True).count == count - 1
+
+
 def test_early_stopping(tmp_path: Path) -> None:
     options = {**QUICK, "epochs": 50, "learning_rate": 0.0, "patience": 2, "average": 0.0}
     run = arcaps.train("digits", run=tmp_path / "run", **options)
