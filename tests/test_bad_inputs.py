@@ -58,9 +58,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, content in bad_configs(config).items():
         shutil.copytree(run.path, folder / f"run-{name}")
         (folder / f"run-{name}" / "config.json").write_bytes(content)
-    for name, (file, content) in BAD_FORMS.items():
+    for name, (file, text) in BAD_FORMS.items():
         shutil.copytree(run.path, folder / f"run-{name}")
-        (folder / f"run-{name}" / file).write_text(content)
+        (folder / f"run-{name}" / file).write_text(text)
     other = arcaps.create_model("ar_capsnet", classes=2, **SMALL)
     shutil.copytree(run.path, folder / "run-swapped")
     other.save(folder / "run-swapped" / "model.safetensors")
@@ -408,42 +408,44 @@ CALLS: dict[str, Any] = {
 
 
 IMAGES = torch.zeros(3, 1, 28, 28, dtype=torch.uint8)
+ANY: Any = arcaps
+"""The package as a program without types sees it."""
 OTHER_TYPES: dict[str, Any] = {
     "a path": lambda place: [
-        *(lambda value=value: arcaps.load(value) for value in (None, 3, "", "a\0b", place)),
-        *(lambda value=value: arcaps.load_folder(value) for value in (None, 3, "", "a\0b")),
-        *(lambda value=value: arcaps.load_data(value) for value in (None, 3, "")),
-        *(lambda value=value: arcaps.train("digits", run=value, **SMALL) for value in (3, "", "a\0b", place)),
-        *(lambda value=value: arcaps.train(resume=value) for value in (3, "")),
-        *(lambda value=value: arcaps.train("digits", start_from=value) for value in (3, "")),
+        *(lambda value=value: ANY.load(value) for value in (None, 3, "", "a\0b", place)),
+        *(lambda value=value: ANY.load_folder(value) for value in (None, 3, "", "a\0b")),
+        *(lambda value=value: ANY.load_data(value) for value in (None, 3, "")),
+        *(lambda value=value: ANY.train("digits", run=value, **SMALL) for value in (3, "", "a\0b", place)),
+        *(lambda value=value: ANY.train(resume=value) for value in (3, "")),
+        *(lambda value=value: ANY.train("digits", start_from=value) for value in (3, "")),
     ],
     "a number or a function": lambda place: [
-        *(lambda value=value: arcaps.train("digits", micro_batch=value) for value in (2.5, "2", True)),
-        lambda: arcaps.train("digits", max_minutes="5"),
-        lambda: arcaps.train("digits", on_step="x"),
-        lambda: arcaps.train("digits", device=0),
-        lambda: arcaps.predict(place / "run", IMAGES, batch_size=2.0),
-        lambda: digits().split("half"),
-        lambda: digits().split(0.1, seed=None),
-        *(lambda value=value: arcaps.train(value) for value in (3, [])),
-        *(lambda value=value: arcaps.create_model(value) for value in (None, 3, [])),
+        *(lambda value=value: ANY.train("digits", micro_batch=value) for value in (2.5, "2", True)),
+        lambda: ANY.train("digits", max_minutes="5"),
+        lambda: ANY.train("digits", on_step="x"),
+        lambda: ANY.train("digits", device=0),
+        lambda: ANY.predict(place / "run", IMAGES, batch_size=2.0),
+        lambda: ANY.load_data("digits").test.split("half"),
+        lambda: ANY.load_data("digits").test.split(0.1, seed=None),
+        *(lambda value=value: ANY.train(value) for value in (3, ["digits"])),
+        *(lambda value=value: ANY.create_model(value) for value in (None, 3, ["digits"])),
     ],
     "images": lambda place: [
         *(
-            lambda value=value: arcaps.load(place / "run" / "model.safetensors").predict(value)
-            for value in (None, 3, b"x", {}, [None], IMAGES.float())
+            lambda value=value: ANY.load(place / "run" / "model.safetensors").predict(value)
+            for value in (None, 3, b"x", {"a": 1}, [None], IMAGES.float())
         ),
         *(lambda value=value: Dataset.from_arrays(value, [0]) for value in (None, "x", object())),
         lambda: Dataset.from_arrays(IMAGES, [0, 1, 1], ["a", "a"]),
         lambda: Dataset.from_arrays(IMAGES, [0, 1, 1], "ab"),
-        lambda: arcaps.load("digits")(IMAGES.numpy()),
-        lambda: arcaps.load("digits")(IMAGES.double()),
-        lambda: arcaps.load("digits")(IMAGES.float(), torch.tensor([1])),
-        lambda: arcaps.load("digits")(IMAGES.float(), torch.tensor([1.0, 2.0, 3.0])),
-        *(lambda value=value: arcaps.evaluate(arcaps.load("digits"), value) for value in (None, IMAGES, "digits")),
-        lambda: arcaps.evaluate(place / "run", digits()),
-        lambda: arcaps.evaluate(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 3)), digits()),
-        lambda: arcaps.train("digits", data=Dataset.from_arrays(IMAGES, [0, 1, 2]), **SMALL),
+        lambda: ANY.load("digits")(IMAGES.numpy()),
+        lambda: ANY.load("digits")(IMAGES.double()),
+        lambda: ANY.load("digits")(IMAGES.float(), torch.tensor([1])),
+        lambda: ANY.load("digits")(IMAGES.float(), torch.tensor([1.0, 2.0, 3.0])),
+        *(lambda value=value: ANY.evaluate(ANY.load("digits"), value) for value in (None, IMAGES, "digits")),
+        lambda: ANY.evaluate(place / "run", digits()),
+        lambda: ANY.evaluate(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 3)), digits()),
+        lambda: ANY.train("digits", data=Dataset.from_arrays(IMAGES, [0, 1, 2]), **SMALL),
     ],
 }
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_a_model_predicts_and_is_evaluated_with_what_users_have(kind: torch.dtyp
         assert found == expected[: len(found)]
     plain = TensorDataset(few.images, few.labels)
     accuracy = arcaps.evaluate(model, few).accuracy
-    for data in (plain, DataLoader(plain, batch_size=3), DataLoader(few)):
+    for data in (plain, DataLoader(plain, batch_size=3), DataLoader(cast("Any", few))):
         assert arcaps.evaluate(model, data).accuracy == accuracy
 
 
