@@ -170,7 +170,11 @@ class Named:
             chosen = cls.find(name)
             check_options(cls.kind, name, chosen, options)
             check_kinds(cls.kind, name, chosen, options)
-            return chosen(*args, **options, **cls.accepted(chosen, given))
+            keywords = {**options, **cls.accepted(chosen, given)}
+            for option, one in constructor(chosen).items():
+                if one.kind is one.KEYWORD_ONLY and one.default is one.empty and option not in keywords:
+                    raise ArcapsError(f"{cls.kind} {name!r} needs {option}: give it, as a layer does")
+            return chosen(*args, **keywords)
         if not callable(spec):
             raise ArcapsError(f"{spec!r} is no {cls.kind}: give a name, a {cls.__name__} or a callable that makes one")
         made = spec(*args, **(cls.accepted(spec, given) if isinstance(spec, type) else {}))

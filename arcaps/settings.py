@@ -422,7 +422,7 @@ def check_value(name: str, value: Any, kind: Any) -> Any:
         good = isinstance(value, str | os.PathLike)
         value = os.fspath(value) if good else value
     elif kind is Options:
-        good = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+        good = isinstance(value, Mapping) and all(isinstance(key, str) and is_finite(value[key]) for key in value)
         value = Options(value) if good else value
     elif isinstance(kind, type) and issubclass(kind, Settings):
         value = kind.from_dict(value) if isinstance(value, Mapping) else value
@@ -434,7 +434,20 @@ def check_value(name: str, value: Any, kind: Any) -> Any:
     return value
 
 
-WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Options: "options by name"}
+def is_finite(value: Any) -> bool:
+    """Whether no number in a value, also inside lists and mappings, is infinite or NaN."""
+    if isinstance(value, list | tuple | Mapping):
+        return all(map(is_finite, value.values() if isinstance(value, Mapping) else value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+WORDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Options: "options by name, numbers that are finite",
+}
 
 
 def check_sequence(name: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:

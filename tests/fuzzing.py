@@ -7,9 +7,9 @@ runs each target for a moment, `scripts/fuzz.py --minutes 10` for as long as one
 import json
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from arcaps import ArcapsError, Preprocessing, Routing, create_model, load, load_folder
+from arcaps import ArcapsError, Preprocessing, Routing, Run, create_model, load, load_folder
+from arcaps.cli.training import describe_run, print_result
 from arcaps.image_files import decode_image
 from arcaps.training.recipes import RECIPES, override, read_recipe
 from arcaps.training.sweep import read_grid
@@ -228,7 +229,75 @@ def check_metadata(metadata: dict[str, str]) -> None:
                 raise AssertionError(f"the message does not name the file: {error}") from error
 
 
+RUN_FILES: dict[str, Any] = {
+    "result.json": {
+        "epoch": 1,
+        "validation_error": 0.5,
+        "test": {"accuracy": 0.5, "interval_95": [0.1, 0.9], "count": 9, "data": "x"},
+        "summary": "x",
+    },
+    "metrics.jsonl": {"epoch": 1, "validation_error": 0.5, "loss": 1.0},
+    "data.json": {
+        "data": {
+            part: {
+                "name": "x",
+                "count": 1,
+                "class_names": ["a"],
+                "class_counts": [1],
+                "image_size": [4, 4],
+                "channels": 1,
+                "fingerprint": "x",
+                "files": {"a.png": "x"},
+            }
+            for part in ("train", "validation", "test")
+        }
+    },
+}
+"""The files of a run folder, as arcaps writes them."""
+
+
+@st.composite
+def changed_run_files(draw: st.DrawFn) -> tuple[str, str]:
+    """A file of a run folder with one value somewhere in it changed, and what it holds now."""
+    name = draw(st.sampled_from(sorted(RUN_FILES)))
+    content = json.loads(json.dumps(RUN_FILES[name]))
+    place = content
+    while isinstance(place, dict) and place:
+        key = draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict) or draw(st.booleans()):
+            place[key] = draw(PLAIN)
+            break
+        place = place[key]
+    return name, json.dumps(draw(st.just(content) | PLAIN))
+
+
+def check_run_file(changed: tuple[str, str]) -> None:
+    """A run folder with this file is described and its split is used, or it is refused by the name of the file."""
+    name, content = changed
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(Path(folder))
+        for file, held in RUN_FILES.items():
+            (run.path / file).write_text(content if file == name else json.dumps(held))
+        run.write_config({"recipe": RECIPES["digits"].as_dict(), "settings": {}})
+        for shade, part in enumerate(("a", "b", "c")):
+            (run.path / "images" / part).mkdir(parents=True)
+            Image.new("L", (4, 4), 9 + shade).save(run.path / "images" / part / "a.png")
+        try:
+            with redirect_stdout(StringIO()):
+                describe_run(run)
+                print_result(run)
+            known = run.data
+        except ArcapsError as error:
+            if name not in str(error):
+                raise AssertionError(f"the message does not name the file: {error}") from error
+            return
+        assert known is not None
+        with suppress(ArcapsError):
+            load_folder(run.path / "images", split=known["data"])
+
+
 TARGETS = {
+    "run files": Target(changed_run_files(), check_run_file),
     "image bytes": Target(damaged_files() | st.binary(max_size=200), check_image),
     "tables": Target(tables(), check_table),
     "specs": Target(specs(), check_spec),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,10 @@ def bad_configs(good: dict[str, Any]) -> dict[str, bytes]:
 PART = '{"count": 1, "class_names": ["a"], "image_size": [1, 1], "channels": 1, "fingerprint": "x", "files": %s}'
 BAD_FORMS = {
     "accuracy": ("result.json", '{"epoch": 1, "validation_error": 0.5, "test": {"accuracy": "high"}}'),
+    "interval": (
+        "result.json",
+        '{"epoch": 1, "validation_error": 0.5, "test": {"accuracy": 1, "interval_95": [1], "count": 1, "data": "x"}}',
+    ),
     "not_a_number": ("result.json", '{"epoch": 1, "validation_error": NaN, "test": {}}'),
     "no_test": ("result.json", '{"epoch": 1, "validation_error": 0.5, "test": null}'),
     "no_data": ("data.json", "{}"),
@@ -389,6 +394,11 @@ CALLS: dict[str, Any] = {
     "model size": lambda place: arcaps.create_model("ar_capsnet", image_size=(28,) * 3),
     "labels range": lambda place: Dataset.from_arrays(torch.zeros(2, 4, 4, dtype=torch.uint8), [0, 5], ["a", "b"]),
     "labels length": lambda place: Dataset.from_arrays(torch.zeros(2, 4, 4, dtype=torch.uint8), [0]),
+    "routing without its layer": lambda place: arcaps.Routing.build("self", 2, 2, 3),
+    "options": lambda place: replace(find_recipe("digits"), options={"width": float("nan")}),  # type: ignore[arg-type]
+    "split": lambda place: arcaps.load_folder(
+        place / "flat_folder", split={"train": {"files": None}, "test": {"files": {}}}
+    ),
     "grid": lambda place: read_grid(["=3"]),
     "settings": lambda place: read_settings(["dim=1,2"]),
     "augmentation": lambda place: Augmentation(rotation=float("nan")),

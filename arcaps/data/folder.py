@@ -280,12 +280,12 @@ def warn_of_content(path: Path, data: Data, reading: Reading) -> None:
 
 def first_part(split: dict[str, Any]) -> dict[str, Any]:
     """What a split says of its test part, which every split has; refuses what `Data.describe` did not write."""
-    part = split.get("test")
-    if not isinstance(part, dict) or not isinstance(part.get("files"), dict):
+    parts = [split.get("test"), *(split[name] for name in ("train", "validation") if split.get(name))]
+    if not all(isinstance(part, dict) and isinstance(part.get("files"), dict) for part in parts):
         raise ArcapsError(
             "the stored split does not name files: give what Data.describe wrote for a folder or CSV file"
         )
-    return part
+    return split["test"]
 
 
 def recall_parts(

@@ -89,6 +89,8 @@ class Result:
         require_form(path, found, RESULT_FORM)
         if "accuracy" in result.test:
             require_form(path, result.test, ACCURACY_FORM)
+            if len(result.test["interval_95"]) != 2:
+                raise ArcapsError(f"{path} is damaged: interval_95 is {result.test['interval_95']}: bring a copy back")
         return result
 
 
