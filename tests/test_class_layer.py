@@ -95,7 +95,7 @@ def test_fused_kernels_start_smaller() -> None:
     [
         ({"layout": "keras"}, "unknown layout 'keras'"),
         ({"class_routing": "attention(heads=5)"}, "5 heads do not divide capsules of dimension 32"),
-        ({"channel_dropout": 1.5}, "channel_dropout is 1.5: give at most 1"),
+        ({"channel_dropout": 1.5}, "channel_dropout is 1.5: give at most 0.99"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, object], message: str) -> None:

@@ -141,16 +141,16 @@ def test_figures_come_from_stored_records(name: str) -> None:
 
 def test_the_figures_of_perturb() -> None:
     found = record("perturb")
-    found["dims"] = list(range(32))
-    for label, one in enumerate(found["classes"].values()):
-        one["label"] = label
-    pictures = np.random.default_rng(0).integers(0, 255, (10, 32, 11, 1, 6, 5), dtype=np.uint8)
+    shape = (10, len(found["dims"]), 11, 1, 6, 5)
+    pictures = np.random.default_rng(0).integers(0, 255, shape, dtype=np.uint8)
     figures = FIGURES["perturb"](found, {"images": pictures[:, 0, 0], "pictures": pictures}, "Run: mnist.")
     assert set(figures) == {"perturb", "perturb-ranking", *(f"perturb-{label}" for label in range(10))}
     overview, ranking = figures["perturb"].axes[0], figures["perturb-ranking"].axes[0]
     assert (overview.get_xlabel(), overview.get_ylabel()) == ("value added to the dimension", "class, dimension")
     assert (ranking.get_xlabel(), ranking.get_ylabel()) == ("dimension of the class capsule", "class")
-    assert [text.get_text() for text in overview.get_yticklabels()][9] == "9, dim 3"
+    assert [text.get_text() for text in overview.get_yticklabels()][
+        9
+    ] == f"9, dim {found['classes']['9']['ranking'][0]}"
 
 
 def test_pose_by_layer() -> None:
@@ -161,7 +161,7 @@ def test_pose_by_layer() -> None:
         for layer in ("stem", "primary", "class_caps")
         for kind in ("pooled", "whole")
     ]
-    next(iter(found["runs"].values()))["layers"] = rows
+    found["runs"] = {"mnist": {**next(iter(found["runs"].values())), "layers": rows}}
     figure = FIGURES["pose"](found, {}, "")["pose-layers"]
     assert [axes.get_title() for axes in figure.axes][:2] == ["angle", "shear"]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["stem", "primary", "class_caps"]

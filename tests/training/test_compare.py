@@ -96,8 +96,9 @@ def test_each_row_has_its_own_trials_and_one_test(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(api, "evaluate_best", note)
     tune = {"learning_rate": [1e-6, 3e-3]}
-    options: dict[str, Any] = {"folder": tmp_path, "seeds": 2, "tune": tune, "session": {"silent": True}, **TINY}
-    held = rows_of(["uniform"], "digits", 2, TINY)[1]
+    learning = {**TINY, "limit": 600, "epochs": 2}
+    options: dict[str, Any] = {"folder": tmp_path, "seeds": 2, "tune": tune, "session": {"silent": True}, **learning}
+    held = rows_of(["uniform"], "digits", 2, learning)[1]
     with Run.reserve(trials_of(held, tune)[0].job(0).run(tmp_path).path, "digits").lock():
         compare("digits", ["uniform"], **options)  # another process holds a trial of uniform
     assert sorted(tested) == [f"attention-learning_rate=0.003-seed{seed}" for seed in range(2)]
