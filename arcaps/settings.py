@@ -367,6 +367,8 @@ class StrongConvNetConfig(ModelConfig):
     """Channels of the stem and the three stages."""
     dropout: float = within(0, 0.99, 0.2)
     """Part of the features before the dense layer that is dropped in training."""
+    batch_norm_momentum: float = within(0, 1, 0.01)
+    """How fast BatchNorm's running statistics follow; short trainings need a larger value."""
 
 
 def field_types(cls: type[Any]) -> dict[str, Any]:

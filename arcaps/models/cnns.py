@@ -68,10 +68,13 @@ class ConvNet(ConvolutionalClassifier, name="conv_net"):
 class ResidualBlock(nn.Module):
     """Two convolutions around a shortcut."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, momentum: float) -> None:
         super().__init__()
         self.channels = channels
-        self.body = nn.Sequential(ConvBlock(channels, channels, norm=True), ConvBlock(channels, channels, norm=True))
+        self.body = nn.Sequential(
+            ConvBlock(channels, channels, norm=True, momentum=momentum),
+            ConvBlock(channels, channels, norm=True, momentum=momentum),
+        )
 
     def forward(
         self, maps: Float[Tensor, "batch channels height width"]
@@ -96,18 +99,14 @@ class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
         c = StrongConvNetConfig(**options)
         super().__init__(c)
         self.require_size(8, "3 strided layers")
-        stem, first, second, third = c.widths
-        self.stages = nn.Sequential(
-            ConvBlock(c.channels, stem, norm=True),
-            ConvBlock(stem, first, stride=2, norm=True),
-            ResidualBlock(first),
-            ConvBlock(first, second, stride=2, norm=True),
-            ResidualBlock(second),
-            ConvBlock(second, third, stride=2, norm=True),
-            ResidualBlock(third),
-        )
+        momentum = c.batch_norm_momentum
+        layers: list[nn.Module] = [ConvBlock(c.channels, c.widths[0], norm=True, momentum=momentum)]
+        for inputs, outputs in pairwise(c.widths):
+            layers.append(ConvBlock(inputs, outputs, stride=2, norm=True, momentum=momentum))
+            layers.append(ResidualBlock(outputs, momentum))
+        self.stages = nn.Sequential(*layers)
         self.head = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(third, c.classes)
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(c.widths[-1], c.classes)
         )
         start_plain_layers(self.head)
 
