@@ -85,6 +85,7 @@ def check_kinds(kind: str, name: str, cls: type, options: dict[str, Any]) -> Non
 
 
 KINDS: dict[type, str] = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+"""What messages call the plain kinds of values."""
 
 
 def is_kind(value: Any, wanted: type) -> bool:

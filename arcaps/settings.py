@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from arcaps.errors import ArcapsError
-from arcaps.registry import unknown
+from arcaps.registry import KINDS, unknown
 
 S = TypeVar("S", bound="Settings")
 Optimiser = Literal["rmsprop", "adamw", "sgd"]
@@ -443,13 +443,7 @@ def is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-WORDS = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Options: "options by name, numbers that are finite",
-}
+WORDS = {**KINDS, Options: "options by name, numbers that are finite"}
 
 
 def check_sequence(name: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
