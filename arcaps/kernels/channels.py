@@ -40,6 +40,10 @@ class ChannelProduct(torch.autograd.Function):
             return plain_gradients(plain_channel_product, (capsules, weight, bias), (gradient,))
         of_channels = gradient.transpose(0, 1)  # (caps, row, out_dim)
         of_capsules = torch.empty_like(capsules)  # (row, caps, in_dim)
-        torch.bmm(of_channels, weight.transpose(1, 2), out=of_capsules.transpose(0, 1))
+        channels = of_capsules.transpose(0, 1)  # (caps, row, in_dim)
+        if channels.stride(1) == 1:  # positions last in memory: the product is written as it lies
+            torch.bmm(weight, of_channels.transpose(1, 2), out=channels.transpose(1, 2))  # (caps, in_dim, row)
+        else:
+            torch.bmm(of_channels, weight.transpose(1, 2), out=channels)
         of_weight = torch.bmm(capsules.permute(1, 2, 0), of_channels)  # (caps, in_dim, out_dim)
         return of_capsules, of_weight, gradient.sum(0)  # the last one: (caps, out_dim)
