@@ -15,6 +15,7 @@ from arcaps.functional import in_autocast, squash, squash_variant
 from arcaps.init import glorot_uniform_
 from arcaps.kernels import ChannelProduct
 from arcaps.kernels.channels import plain_channel_product
+from arcaps.norm import CapsuleNorm
 from arcaps.registry import Named
 
 
@@ -78,10 +79,11 @@ class CapsuleActivation(Activation, name="capsule"):
     With `compression=r` the affine map goes D -> D/r -> D, the feature compression that the paper's conclusion leaves
     to the future. With `across` one affine map goes across all channels, N * D -> N * D: every output capsule is made
     of all the routed vectors of its position. It is meant for the class layer, where it lets all channels serve every
-    class.
+    class. With `norm` the affine map is followed by BatchNorm of each element over images and positions, as a
+    convolution is in a CNN: deep networks of capsules then learn faster.
     """
 
-    def __init__(self, caps: int, dim: int, *, compression: int = 1, across: bool = False) -> None:
+    def __init__(self, caps: int, dim: int, *, compression: int = 1, across: bool = False, norm: bool = False) -> None:
         super().__init__(caps, dim)
         if compression < 1 or dim % compression:
             raise ArcapsError(
@@ -92,8 +94,14 @@ class CapsuleActivation(Activation, name="capsule"):
         groups, size = (1, caps * dim) if across else (caps, dim)
         widths = [size, size] if compression == 1 else [size, size // compression, size]
         self.affine = nn.Sequential(*(ChannelAffine(groups, d, e) for d, e in pairwise(widths)))
+        self.norm = CapsuleNorm(caps, dim) if norm else None
 
     def transform(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        mapped = self.map(capsules)
+        return mapped if self.norm is None else self.norm(mapped)
+
+    def map(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
+        """The affine map, or two of them."""
         if not self.across:
             return self.affine(capsules)
         joined = self.affine(rearrange(capsules, "... caps dim -> ... 1 (caps dim)"))
@@ -101,6 +109,17 @@ class CapsuleActivation(Activation, name="capsule"):
 
     def bound(self, capsules: Float[Tensor, "*where caps dim"]) -> Float[Tensor, "*where caps dim"]:
         return capsules.tanh()
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Let the affine map do what BatchNorm does after training."""
+        if self.norm is not None:
+            scale, shift = self.norm.as_affine()
+            last = self.affine[-1]
+            assert isinstance(last, ChannelAffine)
+            last.weight.mul_(scale.view_as(last.bias).unsqueeze(1))
+            last.bias.mul_(scale.view_as(last.bias)).add_(shift.view_as(last.bias))
+            self.norm = None
 
 
 class Squash(Activation, name="squash"):

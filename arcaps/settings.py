@@ -215,6 +215,15 @@ class BackboneConfig(ModelConfig):
     """How fast BatchNorm's running statistics follow; the paper's framework has 0.01."""
     stem_channels: int = within(1, MANY, 64)
     """Channels of the convolutions before the capsules."""
+    stages: tuple[int, ...] = within(1, MANY, ())
+    """Residual stages between these convolutions and the capsules, none in the paper: the channels of each, such as
+    64 128. Each halves the maps."""
+
+    @property
+    def strided(self) -> int:
+        """How often the maps are halved before the class layer."""
+        assert self.strides is not None
+        return len(self.stages) + 1 + self.strides.count(2)
 
     def __post_init__(self) -> None:
         if self.strides is None and isinstance(self.layers, int):

@@ -1,4 +1,6 @@
-"""What can be chosen for the class layer: the authors' layout, attention heads, an affine map across channels."""
+"""What can be chosen for the class layer: the authors' layout, attention heads, an affine map, a norm, dropout."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -50,6 +52,32 @@ def test_an_affine_map_across_channels_sees_every_channel() -> None:
     assert (capsules.grad.abs().sum((0, 2)) > 0).all()
     weight, bias = (parameter[0] for parameter in activation.affine.parameters())
     torch.testing.assert_close(activation(capsules), (capsules.flatten(1) @ weight + bias).tanh().view(2, 3, 4))
+
+
+@pytest.mark.parametrize("options", [{}, {"across": True}, {"compression": 2}], ids=str)
+def test_the_norm_of_the_capsule_activation_is_over_images_and_positions(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    activation = CapsuleActivation(3, 4, norm=True, **options).train()
+    capsules = 5 + 3 * torch.randn(20, 6, 5, 3, 4)
+    expected = activation.map(capsules)
+    expected = (expected - expected.mean((0, 1, 2))) / (expected.var((0, 1, 2), correction=0) + 1e-3).sqrt()
+    torch.testing.assert_close(activation(capsules), expected.tanh(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"across": True}, {"compression": 2}], ids=str)
+def test_the_norm_folds_into_the_affine_map(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    activation = CapsuleActivation(3, 4, norm=True, **options)
+    with torch.no_grad():
+        for parameter in activation.parameters():
+            parameter.uniform_(0.5, 1.5)
+    for _ in range(3):
+        activation(2 + torch.randn(20, 6, 5, 3, 4))
+    capsules = torch.randn(7, 3, 4)
+    expected = activation.eval()(capsules)
+    activation.fold()
+    assert activation.norm is None
+    torch.testing.assert_close(activation(capsules), expected)
 
 
 def test_channel_dropout_drops_whole_channels() -> None:

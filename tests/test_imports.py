@@ -20,7 +20,7 @@ FLOORS = [
     {"routing", "activation", "scores", "losses"},
     {"competition"},
     {"votes", "dropout"},
-    {"capsules", "kernels", "init", "weights"},
+    {"capsules", "kernels", "init", "norm", "weights"},
     {"functional", "settings", "preprocessing", "storage", "statistics", "schedule"},
     {"compat", "image_files", "memory", "progress", "registry"},
     {"errors"},

@@ -92,6 +92,7 @@ def test_the_others_take_every_size_that_their_kernels_allow(name: str, size: tu
         ("ar_capsnet", {}, 8),
         ("ar_capsnet", {"layers": 0}, 8),
         ("ar_capsnet", {"layers": 2, "strides": (2, 2)}, 16),
+        ("ar_capsnet", {"stages": (4, 4), "layers": 1, "strides": (2,)}, 32),
         ("capsule_net", {}, 17),
         ("strong_conv_net", {}, 8),
         ("matrix_capsules", {}, 17),
@@ -122,6 +123,22 @@ def test_ar_capsnet_with_every_routing_and_activation(routing: str, activation: 
         "ar_capsnet", image_size=12, layers=2, routing=routing, activation=activation, **SMALL["ar_capsnet"]
     )
     check(model, 3)
+
+
+@pytest.mark.parametrize("name", ["ar_capsnet", "dense_head"])
+@pytest.mark.parametrize("size", [(28, 28), (41, 30)])
+def test_each_stage_of_the_stem_halves_the_maps(name: str, size: tuple[int, int]) -> None:
+    small = {"caps": 2, "dim": 4, "primary_dim": 4, "stem_channels": 4}
+    model = create_model(name, image_size=size, stages=(6, 10), strides=(1,), **small)
+    twin = model.eval().for_inference()
+    images = torch.rand(3, 1, *size)
+    features = model.features(images)
+    torch.testing.assert_close(twin(images).scores, model(images).scores)
+    if name == "ar_capsnet":
+        assert features["stem"].shape[1:] == (10, -(-size[0] // 4), -(-size[1] // 4))
+        assert features["conv_caps.0"].shape[1:3] == tuple(-(-side // 8) for side in size)
+    with pytest.raises(ArcapsError, match="4 strided layers"):
+        create_model(name, image_size=(16, 16), stages=(6, 10), strides=(2,), **small)
 
 
 def test_strides_and_residual() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from arcaps.cli.options import ArchitectureFlags, AugmentationFlags, Flag, RecipeFlags
+from arcaps.cli.options import ArchitectureFlags, AugmentationFlags, Flag, Precision, RecipeFlags
 
 
 def compare(
@@ -21,6 +21,7 @@ def compare(
     folder: str = "",
     page: Flag = False,
     max_minutes: float = 0.0,
+    precision: Precision = "auto",
     data_dir: str = "",
 ) -> None:
     """Train one recipe with many routings, at the same seeds; write a table and a figure of accuracy and cost.
@@ -40,6 +41,7 @@ def compare(
         folder: The folder of the runs and records; by default runs/compare-RECIPE.
         page: Make the table and the figure from the records; train nothing.
         max_minutes: Stop after this time; everything is saved.
+        precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.reports.compare import write_comparison
@@ -55,7 +57,7 @@ def compare(
     if not page:
         chosen = rows or (*[name for name in list_routings() if name not in CONTROLS], *CONTROLS)
         try:
-            session = {"data_dir": data_dir or None}
+            session = {"precision": precision, "data_dir": data_dir or None}
             start(
                 recipe,
                 chosen,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from arcaps.cli.options import Flag
+from arcaps.cli.options import Flag, Precision
 
 
 def leaderboard(
@@ -17,6 +17,7 @@ def leaderboard(
     records: Path = Path("docs/records/leaderboard"),
     pages: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE ...")] = (Path("docs/routings.md"),),
     max_minutes: float = 0.0,
+    precision: Precision = "auto",
     data_dir: str = "",
 ) -> None:
     """Train the leaderboards of routings; the same command resumes after a stop.
@@ -31,6 +32,7 @@ def leaderboard(
         records: Where the records go, small JSON files.
         pages: The pages that show the tables.
         max_minutes: Stop after this time; everything is saved.
+        precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.reports.compare import fill_leaderboard, write_comparison
@@ -46,7 +48,14 @@ def leaderboard(
     try:
         for board in boards:
             minutes = max_minutes or None
-            make_leaderboard(board, folder=folder, records=records, max_minutes=minutes, data_dir=data_dir or None)
+            make_leaderboard(
+                board,
+                folder=folder,
+                records=records,
+                max_minutes=minutes,
+                precision=precision,
+                data_dir=data_dir or None,
+            )
             print(write_comparison(folder / board.name).read_text())
     except Stopped as stop:
         print(f"{stop}; everything is saved: run the same command again to resume")

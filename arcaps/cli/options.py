@@ -5,7 +5,7 @@ import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
 
 import tyro
 
@@ -25,6 +25,7 @@ from arcaps.settings import (
 )
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
+Precision = Literal["auto", "float32", "bfloat16"]
 MoreSettings = Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE ...")]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from arcaps.cli.options import Flag
+from arcaps.cli.options import Flag, Precision
 
 
 def reproduce(
@@ -21,6 +21,7 @@ def reproduce(
         Path("README.md"),
     ),
     max_minutes: float = 0.0,
+    precision: Precision = "auto",
     data_dir: str = "",
 ) -> None:
     """Train the rows of the results table, in order of priority; the same command resumes after a stop.
@@ -35,6 +36,7 @@ def reproduce(
         records: Where each run leaves its record, a small JSON file.
         pages: The pages that show the table.
         max_minutes: Stop after this time; everything is saved.
+        precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.training import Stopped
@@ -50,7 +52,14 @@ def reproduce(
             print(f"written: {path}")
     else:
         try:
-            start(only, folder=folder, records=records, max_minutes=max_minutes or None, data_dir=data_dir or None)
+            start(
+                only,
+                folder=folder,
+                records=records,
+                max_minutes=max_minutes or None,
+                precision=precision,
+                data_dir=data_dir or None,
+            )
         except Stopped as stop:
             print(f"{stop}; everything is saved: run the same command again to resume")
             sys.exit(stop.code)

@@ -4,11 +4,19 @@ import json as jsonlib
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from arcaps.cli.options import ArchitectureFlags, AugmentationFlags, Flag, MoreSettings, RecipeFlags, join_settings
+from arcaps.cli.options import (
+    ArchitectureFlags,
+    AugmentationFlags,
+    Flag,
+    MoreSettings,
+    Precision,
+    RecipeFlags,
+    join_settings,
+)
 from arcaps.errors import ArcapsError
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ def train(
     resume: str | None = None,
     start_from: Annotated[str | None, tyro.conf.arg(name="from", metavar="MODEL")] = None,
     device: str = "auto",
-    precision: Literal["auto", "float32", "bfloat16"] = "auto",
+    precision: Precision = "auto",
     micro_batch: int | None = None,
     max_minutes: float | None = None,
     save_minutes: float = 5.0,

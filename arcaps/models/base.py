@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from arcaps.activation import CapsuleActivation
 from arcaps.capsules import Capsules
 from arcaps.compat import can_be_stored, is_tracing, is_transformed
 from arcaps.errors import ArcapsError
@@ -213,14 +214,14 @@ class Model(nn.Module, Named, ABC, kind="model"):
         return count
 
     def for_inference(self: M) -> M:
-        """A copy that only answers, faster: in evaluation mode, with each BatchNorm folded into its convolution.
+        """A copy that only answers, faster: in evaluation mode, with each BatchNorm folded into the layer before it.
 
         Its answers are those of the model up to rounding. It is also what to export; to save, save the model itself.
         """
         twin = copy.deepcopy(self).eval().requires_grad_(False)
         twin.folded = True
         for module in twin.modules():
-            if isinstance(module, ConvBlock):
+            if isinstance(module, ConvBlock | CapsuleActivation):
                 module.fold()
         return twin
 

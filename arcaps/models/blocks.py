@@ -1,52 +1,13 @@
 """Building blocks of the convolutional parts."""
 
-import torch.distributed as dist
+from itertools import pairwise
+
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from arcaps.compat import is_transformed
-from arcaps.errors import ArcapsError
 from arcaps.init import start_plain_layers
-
-
-class BatchNorm(nn.BatchNorm2d):
-    """BatchNorm as in Keras, over the images of all processes: what is learned does not depend on their number."""
-
-    def __init__(self, channels: int, momentum: float = 0.01) -> None:
-        super().__init__(channels, eps=1e-3, momentum=momentum)
-
-    def forward(
-        self, input: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch channels height width"]:
-        if not (self.training and dist.is_available() and dist.is_initialized()):
-            return self.forward_alone(input)
-        count = all_reduce(input.new_tensor(input.numel() / input.shape[1]))
-        mean = all_reduce(input.sum((0, 2, 3))) / count
-        centred = input - mean.view(1, -1, 1, 1)
-        variance = all_reduce(centred.square().sum((0, 2, 3))) / count
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean.detach(), self.momentum)
-        self.running_var.lerp_((variance * count / (count - 1)).detach(), self.momentum)
-        scale = self.weight * (variance + self.eps).rsqrt()
-        return centred * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
-
-    def forward_alone(
-        self, input: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch channels height width"]:
-        """In one process. In training inside torch.func, which cannot follow the running statistics, say what to do."""
-        if not is_transformed():
-            return super().forward(input)
-        try:
-            return super().forward(input)
-        except RuntimeError as error:
-            way = "call model.eval() or torch.func.replace_all_batch_norm_modules_(model) before"
-            raise ArcapsError(f"BatchNorm cannot update its running statistics inside torch.func: {way}") from error
+from arcaps.norm import BatchNorm
 
 
 class ConvBlock(nn.Module):
@@ -94,3 +55,32 @@ class ConvBlock(nn.Module):
         options = ["batch norm", "relu"] if self.norm is not None else ["relu"]
         options = options[::-1] if self.relu_first else options
         return f"ConvBlock({conv.in_channels} -> {conv.out_channels}, {kernel}/{conv.stride[0]}, {', '.join(options)})"
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions around a shortcut."""
+
+    def __init__(self, channels: int, momentum: float) -> None:
+        super().__init__()
+        self.channels = channels
+        self.body = nn.Sequential(
+            ConvBlock(channels, channels, norm=True, momentum=momentum),
+            ConvBlock(channels, channels, norm=True, momentum=momentum),
+        )
+
+    def forward(
+        self, maps: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        return maps + self.body(maps)
+
+    def __repr__(self) -> str:
+        return f"ResidualBlock({self.channels} -> {self.channels}, 2 of 3x3, batch norm, relu)"
+
+
+def make_stages(widths: tuple[int, ...], momentum: float) -> list[nn.Module]:
+    """Residual stages from `widths[0]` channels on: each halves the maps with a strided convolution, then a block."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers.append(ConvBlock(inputs, outputs, stride=2, norm=True, momentum=momentum))
+        layers.append(ResidualBlock(outputs, momentum))
+    return layers

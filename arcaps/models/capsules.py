@@ -14,7 +14,7 @@ from arcaps.functional import keep_labelled, keep_one, normalised_entropy
 from arcaps.layers import ClassCaps, ConvCaps, Decoder, PrimaryCaps
 from arcaps.losses import Loss, reconstruction_loss
 from arcaps.models.base import BatchLike, Classifier, Labels, Output, traceable
-from arcaps.models.blocks import ConvBlock
+from arcaps.models.blocks import ConvBlock, make_stages
 from arcaps.registry import parse_spec
 from arcaps.routing import Routing
 from arcaps.scores import Score
@@ -100,14 +100,16 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         c = ARCapsNetConfig(**options)
         super().__init__(c)
         assert c.strides is not None
-        strided = 1 + c.strides.count(2)
+        strided = c.strided
         self.require_size(max(8, 2 ** (strided + 1)), f"{strided} strided layers")
         self.stem = nn.Sequential(
             ConvBlock(c.channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
             ConvBlock(c.stem_channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
+            *make_stages((c.stem_channels, *c.stages), c.batch_norm_momentum),
         )
+        features = (c.stem_channels, *c.stages)[-1]
         presence = gives_presence(c.routing) if c.presence is None else c.presence
-        self.primary = PrimaryCaps(c.stem_channels, c.caps, c.primary_dim, activation=c.activation, presence=presence)
+        self.primary = PrimaryCaps(features, c.caps, c.primary_dim, activation=c.activation, presence=presence)
         dims = [c.primary_dim, *[c.dim] * c.layers]
         of_every_layer: dict[str, Any] = {
             "votes": c.votes,

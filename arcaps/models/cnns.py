@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from arcaps.init import start_plain_layers
 from arcaps.losses import CrossEntropy
 from arcaps.models.base import BatchLike, Classifier, Labels, Output, traceable
-from arcaps.models.blocks import ConvBlock
+from arcaps.models.blocks import ConvBlock, make_stages
 from arcaps.settings import ConvNetConfig, DenseHeadConfig, ModelConfig, StrongConvNetConfig
 
 
@@ -65,26 +65,6 @@ class ConvNet(ConvolutionalClassifier, name="conv_net"):
         start_plain_layers(self.head)
 
 
-class ResidualBlock(nn.Module):
-    """Two convolutions around a shortcut."""
-
-    def __init__(self, channels: int, momentum: float) -> None:
-        super().__init__()
-        self.channels = channels
-        self.body = nn.Sequential(
-            ConvBlock(channels, channels, norm=True, momentum=momentum),
-            ConvBlock(channels, channels, norm=True, momentum=momentum),
-        )
-
-    def forward(
-        self, maps: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch channels height width"]:
-        return maps + self.body(maps)
-
-    def __repr__(self) -> str:
-        return f"ResidualBlock({self.channels} -> {self.channels}, 2 of 3x3, batch norm, relu)"
-
-
 class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
     """A modern small CNN: residual, with BatchNorm and global pooling, about as large as AR CapsNet.
 
@@ -100,11 +80,8 @@ class StrongConvNet(ConvolutionalClassifier, name="strong_conv_net"):
         super().__init__(c)
         self.require_size(8, "3 strided layers")
         momentum = c.batch_norm_momentum
-        layers: list[nn.Module] = [ConvBlock(c.channels, c.widths[0], norm=True, momentum=momentum)]
-        for inputs, outputs in pairwise(c.widths):
-            layers.append(ConvBlock(inputs, outputs, stride=2, norm=True, momentum=momentum))
-            layers.append(ResidualBlock(outputs, momentum))
-        self.stages = nn.Sequential(*layers)
+        stem = ConvBlock(c.channels, c.widths[0], norm=True, momentum=momentum)
+        self.stages = nn.Sequential(stem, *make_stages(c.widths, momentum))
         self.head = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(c.dropout), nn.Linear(c.widths[-1], c.classes)
         )
@@ -126,13 +103,14 @@ class DenseHead(ConvolutionalClassifier, name="dense_head"):
         c = DenseHeadConfig(**options)
         super().__init__(c)
         assert c.strides is not None
-        strided = 1 + c.strides.count(2)
+        strided = c.strided
         self.require_size(max(8, 2 ** (strided + 1)), f"{strided} strided layers")
         widths = [c.caps * c.primary_dim, *[c.caps * c.dim] * c.layers]
         self.stages = nn.Sequential(
             ConvBlock(c.channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
             ConvBlock(c.stem_channels, c.stem_channels, norm=True, momentum=c.batch_norm_momentum),
-            ConvBlock(c.stem_channels, widths[0], stride=2),
+            *make_stages((c.stem_channels, *c.stages), c.batch_norm_momentum),
+            ConvBlock((c.stem_channels, *c.stages)[-1], widths[0], stride=2),
             *(ConvBlock(*pair, stride=stride) for pair, stride in zip(pairwise(widths), c.strides, strict=True)),
         )
         assert c.dropout is not None

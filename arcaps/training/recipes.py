@@ -27,6 +27,14 @@ DIGIT_CHANGES = Augmentation(shift=0.1, rotation=15.0, scale=0.1, shear=0.1)
 OURS: dict[str, Any] = {"layout": "code", "batch_norm_momentum": 0.1}
 DEEP: dict[str, Any] = {"layers": 3, "strides": (2, 2, 1), "routing": "attention(heads=4)"}
 HALF: dict[str, Any] = {"dim": 16, "stem_channels": 32}
+STAGED: dict[str, Any] = {
+    **HALF,
+    "stages": (64,),
+    "strides": (1,),
+    "activation": "capsule(norm=True)",
+    "class_activation": "capsule",
+}
+"""A residual stage before the capsules, and BatchNorm in all capsule layers but the last."""
 AUTHORS: dict[str, Any] = {"layout": "code"}
 SMALL: dict[str, Any] = {"batch_size": 50, "options": Options(HALF, batch_norm_momentum=0.1)}
 LITTLE: dict[str, Any] = {
@@ -82,8 +90,8 @@ RECIPES = {
     for recipe in (
         *PAPER,
         *map(as_in_the_code, PAPER),
-        our_variant(MNIST, HALF, epochs=14),
-        our_variant(MNIST_PLUS, {**HALF, "dropout": 0.25}, augmentation=DIGIT_CHANGES, epochs=16),
+        our_variant(MNIST, STAGED, epochs=14),
+        our_variant(MNIST_PLUS, {**STAGED, "dropout": 0.25}, augmentation=DIGIT_CHANGES, epochs=20),
         our_variant(AFFNIST, {**DEEP, "stem_channels": 32}, epochs=10),
         our_variant(CIFAR, {**HALF, "dropout": 0.15}, epochs=30, halve_after=None),
         our_variant(CIFAR_PLUS, {**HALF, "dropout": 0.15}, epochs=30, halve_after=None),
