@@ -35,6 +35,7 @@ STAGED: dict[str, Any] = {
     "class_activation": "capsule",
 }
 """A residual stage before the capsules, and BatchNorm in all capsule layers but the last."""
+DEEPLY_STAGED: dict[str, Any] = {**STAGED, "stages": (96, 192), "strides": (1, 1, 1, 1), "dropout": 0.1}
 AUTHORS: dict[str, Any] = {"layout": "code"}
 SMALL: dict[str, Any] = {"batch_size": 50, "options": Options(HALF, batch_norm_momentum=0.1)}
 LITTLE: dict[str, Any] = {
@@ -80,7 +81,8 @@ def our_variant(recipe: Recipe, options: dict[str, Any] | None = None, **changes
     """Our variant of the paper's recipe: fewer epochs, another optimiser, the class layer of the authors' code."""
     merged = Options({**recipe.options, **OURS, **(options or {})})
     about = f"our variant of {recipe.name}, in fewer epochs"
-    return dataclasses.replace(recipe, name=f"{recipe.name}-fast", about=about, options=merged, **MODERN, **changes)
+    fields: dict[str, Any] = {**MODERN, **changes, "options": merged}
+    return dataclasses.replace(recipe, name=f"{recipe.name}-fast", about=about, **fields)
 
 
 MNIST, MNIST_PLUS, AFFNIST, CIFAR, CIFAR_PLUS = PAPER
@@ -93,8 +95,15 @@ RECIPES = {
         our_variant(MNIST, STAGED, epochs=14),
         our_variant(MNIST_PLUS, {**STAGED, "dropout": 0.25}, augmentation=DIGIT_CHANGES, epochs=20),
         our_variant(AFFNIST, {**DEEP, "stem_channels": 32}, epochs=10),
-        our_variant(CIFAR, {**HALF, "dropout": 0.15}, epochs=30, halve_after=None),
-        our_variant(CIFAR_PLUS, {**HALF, "dropout": 0.15}, epochs=30, halve_after=None),
+        our_variant(CIFAR, DEEPLY_STAGED, weight_decay=0.05, epochs=30, halve_after=None),
+        our_variant(
+            CIFAR_PLUS,
+            DEEPLY_STAGED,
+            augmentation=Augmentation(shift=0.1, flip=True),
+            weight_decay=0.05,
+            epochs=36,
+            halve_after=None,
+        ),
         Recipe(
             "fashion",
             "Fashion-MNIST, as the paper does MNIST, with flips",
