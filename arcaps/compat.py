@@ -16,6 +16,16 @@ def softmax_gradient(gradient: Tensor, softmax: Tensor, dim: int) -> Tensor:
     return torch._softmax_backward_data(gradient, softmax, dim, softmax.dtype)
 
 
+def convolution_gradients(
+    of_maps: Tensor, images: Tensor, weight: Tensor, stride: int, padding: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """The gradients of the images and of the weight of a convolution, in one call."""
+    of_images, of_weight, _ = torch.ops.aten.convolution_backward(
+        of_maps, images, weight, None, [stride] * 2, padding, [1, 1], False, [0, 0], 1, [True, True, False]
+    )
+    return of_images, of_weight
+
+
 def tree_leaves(values: Any) -> list[Any]:
     """All that stands in nested tuples, lists and dictionaries."""
     return _tree_leaves(values)

@@ -192,8 +192,7 @@ class ConvCaps(nn.Module):
         """Votes and routing. A routing gets only what it needs."""
         presence = self.votes.presence(capsules)
         if presence is None and isinstance(self.votes, ConvVotes) and self.plain:
-            patches = self.votes.patches(capsules.poses)
-            return Routed(*self.routing.route(patches, self.votes.kernels, self.votes.bias))
+            return Routed(*self.routing.route(self.votes, capsules.poses))
         poses = self.votes.seen(capsules)
         patches = self.votes.patches(poses)
         votes = self.votes.of_patches(patches)

@@ -7,7 +7,7 @@ from torch import Tensor
 from arcaps import ClassCaps, ConvCaps
 from arcaps.functional import squash
 from arcaps.routing import AttentionRouting, dynamic_routing
-from arcaps.votes import votes_of_patches
+from arcaps.votes import ConvVotes
 from tests.reference import algorithm_1, procedure_1
 
 
@@ -57,19 +57,28 @@ def test_conv_caps_is_algorithm_1(
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("where", [(2, 3, 4), (7, 2), (3, 1, 1), (5,)])
-def test_attention_from_patches_is_attention_on_votes(where: tuple[int, ...], bias: bool) -> None:
-    routing = AttentionRouting(3, 4, 5).double()
+@pytest.mark.parametrize("heads", [1, 5])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding"),
+    [
+        ((3, 4), 3, 1, "same"),
+        ((5, 4), 3, 2, "same"),
+        ((4, 6), (2, 3), 1, "valid"),
+        ((3, 4), 1, 1, "same"),
+        ((2, 2), 2, 1, "valid"),
+    ],
+)
+def test_attention_from_capsules_is_attention_on_votes(
+    size: tuple[int, int], kernel: int | tuple[int, int], stride: int, padding: str, heads: int, bias: bool
+) -> None:
+    routing = AttentionRouting(3, 4, 5, heads=heads).double()
+    votes = ConvVotes(3, 6, 4, 5, kernel, stride, padding, bias).double()
     randomise(routing)
-    patches, kernels, biases = (
-        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-        for shape in ((*where, 3, 6), (3, 6, 4, 5), (3, 4, 5))
-    )
-    leaves = [patches, kernels, *([biases] if bias else []), routing.weight]
-    found = routing.route(patches, kernels, biases if bias else None)
-    expected = routing(votes_of_patches(patches, kernels, biases if bias else None))
+    randomise(votes)
+    capsules = torch.randn(2, *size, 3, 6, dtype=torch.float64, requires_grad=True)
+    found, expected = routing.route(votes, capsules), routing(votes(capsules))
     for one, other in zip(found[:2], expected[:2], strict=True):
-        assert_same(one, other, leaves)
+        assert_same(one, other, [capsules, *votes.parameters(), routing.weight])
 
 
 @pytest.mark.parametrize("activation", ["capsule", "capsule(compression=2)"])

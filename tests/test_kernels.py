@@ -11,12 +11,13 @@ from torch import Tensor
 from arcaps import ConvCaps, create_model
 from arcaps.compat import needs_plain_functions
 from arcaps.data import Batch
-from arcaps.kernels import ChannelProduct, RoutedPatches, Windows
-from arcaps.kernels.attention import plain_routed_patches
+from arcaps.kernels import ChannelProduct, ConvolvedVotes, RoutedVotes, Windows
+from arcaps.kernels.attention import plain_routed_votes
 from arcaps.kernels.channels import plain_channel_product
+from arcaps.kernels.votes import plain_convolved_votes
 from arcaps.kernels.windows import plain_windows
 from arcaps.routing.attention import attention_routing, multi_head_attention_routing
-from arcaps.votes import votes_of_patches
+from arcaps.votes import ConvVotes
 
 Pair = tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]
 
@@ -26,20 +27,31 @@ def windows(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> P
     return lambda x: Windows.apply(x, *options), lambda x: plain_windows(x, *options), [(1, 2, 4, 3, 2)]
 
 
+def convolved(stride: int, padding: tuple[int, int]) -> Pair:
+    return (
+        lambda capsules, kernels: ConvolvedVotes.apply(capsules, kernels, stride, padding),
+        lambda capsules, kernels: plain_convolved_votes(capsules, kernels, stride, padding),
+        [(2, 2, 4, 3, 2), (2, 3, 3, 2, 2, 3)],
+    )
+
+
 PAIRS: dict[str, Pair] = {
     "windows": windows((3, 3), 1, (1, 1)),
     "windows, stride 2": windows((3, 3), 2, (1, 1)),
     "windows, valid": windows((2, 3), 1, (0, 0)),
     "channel product": (ChannelProduct.apply, plain_channel_product, [(5, 3, 4), (3, 4, 2), (3, 2)]),
-    "routed patches": (
-        RoutedPatches.apply,
-        plain_routed_patches,
-        [(3, 7, 5), (3, 5, 2, 4), (3, 2, 4), (1, 2, 3, 3, 4), (2, 1, 3)],
+    "convolved votes": convolved(1, (1, 1)),
+    "convolved votes, stride 2": convolved(2, (1, 1)),
+    "convolved votes, valid": convolved(1, (0, 0)),
+    "routed votes": (
+        RoutedVotes.apply,
+        plain_routed_votes,
+        [(3, 2, 4, 7), (3, 2, 4), (1, 2, 3, 3, 4), (2, 1, 3)],
     ),
-    "routed patches, two heads": (
-        RoutedPatches.apply,
-        plain_routed_patches,
-        [(3, 7, 5), (3, 5, 2, 4), (3, 2, 4), (2, 2, 3, 3, 4), (2, 2, 3)],
+    "routed votes, two heads": (
+        RoutedVotes.apply,
+        plain_routed_votes,
+        [(3, 2, 4, 7), (3, 2, 4), (2, 2, 3, 3, 4), (2, 2, 3)],
     ),
 }
 
@@ -73,15 +85,25 @@ def test_derivatives_are_those_of_the_function(name: str) -> None:
     assert torch.autograd.gradgradcheck(fast, leaves)
 
 
-@pytest.mark.parametrize("name", ["routed patches", "routed patches, two heads"])
-def test_the_plain_twin_of_routed_patches_is_votes_and_attention(name: str) -> None:
-    patches, kernels, bias, weight, _ = (torch.randn(shape, dtype=torch.float64) for shape in PAIRS[name][2])
+@pytest.mark.parametrize("name", ["routed votes", "routed votes, two heads"])
+def test_the_plain_twin_of_routed_votes_is_attention(name: str) -> None:
+    products, bias, weight, _ = (torch.randn(shape, dtype=torch.float64) for shape in PAIRS[name][2])
     shift = torch.einsum("mnd,hnlmd->nhl", bias, weight)
-    mixed, coefficients = plain_routed_patches(patches, kernels, bias, weight, shift)
-    votes = votes_of_patches(patches.transpose(0, 1), kernels, bias)
+    mixed, coefficients = plain_routed_votes(products, bias, weight, shift)
+    votes = torch.einsum("mndr->rnmd", products + bias.unsqueeze(-1))
     expected = multi_head_attention_routing(votes, weight) if len(weight) > 1 else attention_routing(votes, weight[0])
     torch.testing.assert_close(mixed, expected[0], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(coefficients.mean(-2), expected[1], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("stride", "padding"), [(1, "same"), (2, "same"), (1, "valid")])
+def test_the_plain_twin_of_convolved_votes_is_the_votes_without_bias(stride: int, padding: str) -> None:
+    votes = ConvVotes(2, 3, 4, 5, 3, stride, padding, bias=False).double()
+    capsules = torch.randn(2, 5, 4, 2, 3, dtype=torch.float64)
+    by_channel = capsules.permute(3, 0, 1, 2, 4)
+    found = plain_convolved_votes(by_channel, votes.weight, stride, votes.padding)
+    expected = votes(capsules).flatten(0, 2).permute(2, 1, 3, 0)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_a_gradient_penalty_can_be_trained() -> None:

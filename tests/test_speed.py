@@ -11,8 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from arcaps import Classifier, ConvCaps, create_model, info, keep_freed_memory
 from arcaps.data import Batch
+from arcaps.kernels.votes import as_convolutions
 
-BATCH, POSITIONS, PATCH = 5, 5 * 7 * 7, 9 * 16
+BATCH, POSITIONS = 5, 5 * 7 * 7
 VOTES = POSITIONS * 8 * 8 * 32
 
 
@@ -62,34 +63,39 @@ def largest(calls: list[list[list[int]]]) -> int:
     return max(prod(shape) for call in calls for shape in call)
 
 
-def test_the_votes_are_one_product_and_their_gradients_two(step: list[FunctionEvent]) -> None:
-    products = [call[:2] for call in shapes(step, "aten::bmm") if {POSITIONS, PATCH} <= {*call[0], *call[1]}]
-    assert products == [
-        [[8, 8 * 32, PATCH], [8, PATCH, POSITIONS]],
-        [[8, POSITIONS, 8 * 32], [8, 8 * 32, PATCH]],
-        [[8, PATCH, POSITIONS], [8, POSITIONS, 8 * 32]],
-    ]
+def test_the_votes_are_a_convolution_of_each_channel_and_their_gradients_one_call(step: list[FunctionEvent]) -> None:
+    image, weight, maps = [BATCH, 16, 14, 14], [8 * 32, 16, 3, 3], [BATCH, 8 * 32, 7, 7]
+    forward = [call[:2] for call in shapes(step, "aten::mkldnn_convolution") if call[1] == weight]
+    backward = [call[:3] for call in shapes(step, "aten::convolution_backward") if call[2] == weight]
+    assert forward == [[image, weight]] * 8
+    assert backward == [[maps, image, weight]] * 8
 
 
-def test_the_votes_are_never_copied_nor_their_gradients_added(step: list[FunctionEvent]) -> None:
+def test_capsules_and_maps_of_the_votes_have_their_channels_last() -> None:
+    """So that oneDNN reads and writes them without a copy."""
+    capsules, kernels = torch.rand(8, BATCH, 14, 14, 16), torch.rand(8, 3, 3, 16, 8, 32)
+    images, weights = as_convolutions(capsules, kernels)
+    assert images[0].is_contiguous(memory_format=torch.channels_last)
+    maps = torch.nn.functional.conv2d(images[0], weights[0], stride=2, padding=1)
+    assert maps.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_votes_are_never_copied_as_a_whole_nor_their_gradients_added(step: list[FunctionEvent]) -> None:
     for name in ("aten::copy_", "aten::add", "aten::sum"):
         assert largest(shapes(step, name)) < VOTES, name
     assert all(prod(shape) != VOTES for call in shapes(step, "aten::add_") for shape in call)
 
 
-def test_capsules_are_copied_when_padded_and_into_patches_and_the_mask_into_floats_alone(
-    step: list[FunctionEvent],
-) -> None:
+def test_no_windows_are_made_and_the_mask_alone_is_copied_into_floats(step: list[FunctionEvent]) -> None:
     copies = [call[0] for call in shapes(step, "aten::copy_") if BATCH in call[0]]
     large = [shape for shape in copies if prod(shape) >= BATCH * 7 * 7 * 8 * 32]
-    mask, padded, patches = [BATCH, 14, 14, 8, 16], [8, BATCH, 14, 14, 16], [8, BATCH, 7, 7, 3, 3, 16]
-    mask_of_class_layer = [BATCH, 7, 7, 8, 32]
-    assert large == [mask, padded, patches, mask_of_class_layer]
+    mask, mask_of_class_layer = [BATCH, 14, 14, 8, 16], [BATCH, 7, 7, 8, 32]
+    assert large == [mask, mask_of_class_layer]
 
 
-def test_one_multiplication_fills_the_gradient_of_the_votes(step: list[FunctionEvent]) -> None:
-    filled = [call for call in shapes(step, "aten::mul") if prod(call[-1]) == VOTES]
-    assert filled == [[[8, 8, 1, POSITIONS], [8, 32, POSITIONS], [8, 8, 32, POSITIONS]]]
+def test_the_gradient_of_the_votes_is_filled_by_one_multiplication_for_each_input(step: list[FunctionEvent]) -> None:
+    filled = [call for call in shapes(step, "aten::mul") if len(call) == 3 and call[0] == [8, 1, POSITIONS]]
+    assert filled == [[[8, 1, POSITIONS], [8, 32, POSITIONS], [8, 32, POSITIONS]]] * 8
 
 
 def test_rows_of_votes_begin_cache_lines(model: Classifier) -> None:
@@ -129,20 +135,13 @@ def test_dropout_draws_a_byte_an_element(step: list[FunctionEvent]) -> None:
     assert drawn == BATCH * (14 * 14 * 8 * 16 + 7 * 7 * 8 * 32)
 
 
-def test_only_the_convolutions_of_the_stem_and_the_primary_capsules_are_convolutions(
-    step: list[FunctionEvent],
-) -> None:
-    assert len(shapes(step, "aten::convolution")) == 3
-    assert len(shapes(step, "aten::convolution_backward")) == 3
-
-
 def test_no_kernel_is_called_once_an_image_or_a_position(model: Classifier, step: list[FunctionEvent]) -> None:
     assert len(events(model, training=True, batch=BATCH + 3)) == len(step)
 
 
-def test_a_layer_keeps_patches_votes_and_little_else(model: Classifier) -> None:
+def test_a_layer_keeps_votes_and_little_else(model: Classifier) -> None:
     layer = next(row for row in info(model).layers if row.name == "conv_caps.0")
-    assert layer.activation_bytes < 1.4 * 100 * 49 * 4 * (8 * PATCH + 8 * 8 * 32)
+    assert layer.activation_bytes < 1.9 * 100 * 49 * 4 * 8 * 8 * 32
 
 
 def test_a_folded_model_has_no_batch_norm(model: Classifier) -> None:

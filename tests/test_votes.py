@@ -1,6 +1,7 @@
 """Votes, presence and competition in a layer."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -68,7 +69,7 @@ def test_the_fast_path_is_taken_with_conv_votes_where_all_are_there(monkeypatch:
     calls: list[str] = []
     layers = {votes: ConvCaps(2, 4, 3, 4, votes=votes) for votes in ("conv", "window")}
 
-    def note(name: str, *given: Tensor) -> Routed:
+    def note(name: str, *given: Any) -> Routed:
         calls.append(name)
         return AttentionRouting.route(layers[name].routing, *given)  # type: ignore[arg-type]
 

@@ -5,10 +5,11 @@ derivative is taken through the plain twin. Under torch.compile, torch.export an
 functions (`compat.needs_plain_functions`).
 """
 
-from arcaps.kernels.attention import RoutedPatches
+from arcaps.kernels.attention import RoutedVotes
 from arcaps.kernels.channels import ChannelProduct
 from arcaps.kernels.random import dropout_mask, random_bytes
 from arcaps.kernels.squares import Squares
+from arcaps.kernels.votes import ConvolvedVotes
 from arcaps.kernels.windows import Windows
 
-__all__ = ["ChannelProduct", "RoutedPatches", "Squares", "Windows", "dropout_mask", "random_bytes"]
+__all__ = ["ChannelProduct", "ConvolvedVotes", "RoutedVotes", "Squares", "Windows", "dropout_mask", "random_bytes"]

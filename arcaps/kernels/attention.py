@@ -1,4 +1,4 @@
-"""Attention routing from patches."""
+"""Attention routing of votes whose positions come last."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from arcaps.compat import softmax_gradient
+from arcaps.kernels.memory import aligned
 from arcaps.kernels.twice import plain_gradients
 
 
-def plain_routed_patches(
-    patches: Float[Tensor, "inp row patch"],
-    kernels: Float[Tensor, "inp patch out dim"],
+def plain_routed_votes(
+    votes: Float[Tensor, "inp out dim row"],
     bias: Float[Tensor, "inp out dim"],
     weight: Float[Tensor, "head out logit inp dim"],
     shift: Float[Tensor, "out head logit"],
 ) -> tuple[Float[Tensor, "row out dim"], Float[Tensor, "row out head inp"]]:
-    """All votes first, then `multi_head_attention_routing` of them; the bias adds `shift` to the logits."""
-    votes = einsum(patches, kernels, "inp row patch, inp patch out dim -> row out inp dim")
+    """`multi_head_attention_routing` of votes that have their bias apart; the bias adds `shift` to the logits."""
+    votes = rearrange(votes, "inp out dim row -> row out inp dim")
     logits = einsum(votes, weight, "row out inp dim, head out logit inp dim -> row out head logit") + shift
     coefficients = logits.softmax(-1)
     votes = votes + rearrange(bias, "inp out dim -> out inp dim")
@@ -28,36 +28,23 @@ def plain_routed_patches(
     return mixed.flatten(-2), coefficients
 
 
-def aligned(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """An empty tensor whose rows all begin a cache line: products that write other rows are a quarter slower."""
-    line = 64 // like.element_size()
-    return like.new_empty(*shape[:-1], -(-shape[-1] // line) * line)[..., : shape[-1]]
-
-
-class RoutedPatches(torch.autograd.Function):
-    """The faster twin of `plain_routed_patches`, that is of `votes_of_patches` followed by attention routing.
+class RoutedVotes(torch.autograd.Function):
+    """The faster twin of `plain_routed_votes`: attention routing of votes whose positions come last.
 
     The votes, by far the largest tensor, lie as `(inp, out, dim, row)` in memory, one row for each position of each
-    image: so the product of kernels and patches writes them, so the logits' products read them, and every other step
-    runs along the rows without a break. They are never copied. A head weighs its own slice of each vote, so that for
-    the weighted sum the same votes are `(inp, out head, d, row)`.
+    image. The products of the logits read them so, and every other step runs along the rows without a break. They are
+    never copied. A head weighs its own slice of each vote, so that for the weighted sum the same votes are
+    `(inp, out head, d, row)`. The gradient is made input by input, while the votes of one input are in the cache.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, patches: Tensor, kernels: Tensor, bias: Tensor, weight: Tensor, shift: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, votes: Tensor, bias: Tensor, weight: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """The bias adds `shift` to the logits; the votes themselves are without it."""
         heads, outputs = weight.shape[:2]
-        # votes (eq. 5)
-        columns = kernels.flatten(2).transpose(1, 2)  # (inp, out dim, patch)
-        products = aligned((*columns.shape[:2], patches.shape[1]), patches)  # (inp, out dim, row)
-        votes = torch.bmm(columns, patches.transpose(1, 2), out=products)  # (inp, out dim, row)
-        votes = votes.unflatten(1, kernels.shape[2:])  # (inp, out, dim, row)
         # logits (eq. 7)
         vectors = rearrange(weight, "head out logit inp dim -> (inp out) (head logit) dim")
         logits = torch.bmm(vectors, votes.flatten(0, 1)).unflatten(0, votes.shape[:2])  # (inp, out, head logit, row)
-        logits = logits.sum(0, dtype=torch.promote_types(votes.dtype, torch.float32))  # (out, head logit, row)
+        logits = logits.sum(0).to(torch.promote_types(votes.dtype, torch.float32))  # (out, head logit, row)
         # coefficients (eq. 8)
         logits = logits.view(outputs * heads, -1, logits.shape[-1])  # (out head, logit, row)
         coefficients = logits.add_(shift.flatten(0, 1).unsqueeze(-1)).softmax(1)  # (out head, inp, row)
@@ -70,7 +57,7 @@ class RoutedPatches(torch.autograd.Function):
             slices(votes, heads), parts.unbind(1), strict=True
         ):  # (out head, d, row), (out head, row)
             mixed.addcmul_(vote, part.unsqueeze(1))
-        ctx.save_for_backward(patches, kernels, bias, weight, shift, votes, coefficients)
+        ctx.save_for_backward(votes, bias, weight, shift, coefficients)
         return (
             rearrange(mixed, "(out head) d row -> row out (head d)", head=heads),
             rearrange(coefficients, "(out head) inp row -> row out head inp", head=heads),
@@ -78,12 +65,10 @@ class RoutedPatches(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_mixed: Tensor, of_coefficients: Tensor) -> tuple[Tensor | None, ...]:
-        patches, kernels, bias, weight, shift, votes, coefficients = ctx.saved_tensors
+        votes, bias, weight, shift, coefficients = ctx.saved_tensors
         if torch.is_grad_enabled():
-            given = (patches, kernels, bias, weight, shift)
-            return plain_gradients(plain_routed_patches, given, (of_mixed, of_coefficients))
+            return plain_gradients(plain_routed_votes, (votes, bias, weight, shift), (of_mixed, of_coefficients))
         inputs, heads, parts = len(votes), len(weight), coefficients.to(votes.dtype)  # parts: (out head, inp, row)
-        vectors = rearrange(weight, "head out logit inp dim -> (inp out) (head logit) dim")
         # the weighted sum: how much each vote agrees with the gradient
         of_mixed = rearrange(of_mixed, "row out (head d) -> (out head) d row", head=heads).contiguous()
         agreement = torch.bmm(
@@ -98,22 +83,19 @@ class RoutedPatches(torch.autograd.Function):
         of_logits = softmax_gradient(of_coefficients, coefficients, 1)  # (out head, logit, row)
         of_shift = of_logits.sum(2).view_as(shift)  # (out, head, logit)
         of_logits = of_logits.to(votes.dtype).view(votes.shape[1], -1, votes.shape[-1])  # (out, head logit, row)
-        of_logits = of_logits.expand(inputs, *of_logits.shape).flatten(0, 1)  # (inp out, head logit, row)
-        of_vectors = torch.bmm(of_logits, votes.flatten(0, 1).transpose(1, 2))  # (inp out, head logit, dim)
         # votes: from the sum, and from the logits
+        vectors = rearrange(weight, "head out logit inp dim -> inp out dim (head logit)")
+        of_vectors = weight.new_empty(inputs, *of_logits.shape[:2], votes.shape[2])  # (inp, out, head logit, dim)
         of_votes = aligned(votes.shape, votes)  # (inp, out, dim, row)
-        torch.mul(rearrange(parts, "outs inp row -> inp outs 1 row"), of_mixed, out=slices(of_votes, heads))
-        of_products = of_votes.flatten(0, 1).baddbmm_(vectors.transpose(1, 2), of_logits)  # (inp out, dim, row)
-        of_products = rearrange(of_products, "(inp out) dim row -> inp row (out dim)", inp=inputs)
-        # patches, kernels and bias
-        of_patches = torch.bmm(of_products, kernels.flatten(2).transpose(1, 2))  # (inp, row, patch)
-        of_kernels = torch.bmm(patches.transpose(1, 2), of_products).view_as(kernels)  # (inp, patch, out, dim)
+        for m, of_slices in enumerate(slices(of_votes, heads)):
+            torch.mul(parts[:, m].unsqueeze(1), of_mixed, out=of_slices)  # (out head, d, row)
+            of_votes[m].baddbmm_(vectors[m], of_logits)  # (out, dim, row)
+            torch.bmm(of_logits, votes[m].transpose(1, 2), out=of_vectors[m])  # (out, head logit, dim)
         of_bias = torch.bmm(parts, of_mixed.transpose(1, 2))  # (out head, inp, d)
         return (
-            of_patches,
-            of_kernels,
+            of_votes,
             rearrange(of_bias, "(out head) inp d -> inp out (head d)", head=heads),
-            rearrange(of_vectors, "(inp out) (head logit) dim -> head out logit inp dim", inp=inputs, head=heads),
+            rearrange(of_vectors, "inp out (head logit) dim -> head out logit inp dim", head=heads),
             of_shift,
         )
 

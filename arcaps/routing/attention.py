@@ -1,7 +1,5 @@
 """Attention routing: the paper's own."""
 
-from math import prod
-
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Float
@@ -12,8 +10,9 @@ from arcaps.compat import needs_plain_functions
 from arcaps.errors import ArcapsError
 from arcaps.functional import in_autocast, mix_votes, softmax_of_present
 from arcaps.init import glorot_uniform_
-from arcaps.kernels import RoutedPatches
+from arcaps.kernels import ConvolvedVotes, RoutedVotes
 from arcaps.routing.base import Routing
+from arcaps.votes import ConvVotes
 
 
 def multi_head_attention_routing(
@@ -96,24 +95,25 @@ class AttentionRouting(Routing, name="attention"):
         """The weights with the scaling of the logits in them."""
         return self.weight if self.scale == 1 else self.weight * self.scale
 
-    def route(
-        self,
-        patches: Float[Tensor, "*where inp patch"],
-        weight: Float[Tensor, "inp patch out out_dim"],
-        bias: Float[Tensor, "inp out out_dim"] | None,
-    ) -> Routed:
+    def route(self, votes: ConvVotes, capsules: Float[Tensor, "batch height width in_caps in_dim"]) -> Routed:
         """With the votes in the order in memory that is the fastest where many positions share the kernels.
 
         With one position, as in the class layer, there are few rows and the plain way is faster. A program that is
         compiled, exported or transformed by torch.func goes the plain way too.
         """
-        where = patches.shape[:-2]
-        if prod(where[1:]) == 1 or needs_plain_functions():
-            return Routed(*super().route(patches, weight, bias))
-        rows = rearrange(patches.flatten(0, -3), "row inp patch -> inp row patch")
+        if needs_plain_functions():
+            return Routed(*super().route(votes, capsules))
+        height, width = votes.new_size(capsules.shape[1], capsules.shape[2])
+        if height * width == 1:
+            return Routed(*super().route(votes, capsules))
+        votes.check(capsules)
+        channels, kernels = in_autocast(rearrange(capsules, "b h w m d -> m b h w d"), votes.weight)
+        bias = votes.bias
         if bias is None:
-            bias = weight.new_zeros(self.in_caps, self.out_caps, self.dim)
+            bias = votes.weight.new_zeros(self.in_caps, self.out_caps, self.dim)
         scaled = self.scaled_weight if self.heads > 1 else self.scaled_weight.unsqueeze(0)
         shift = einsum(bias, scaled, "inp out dim, head out logit inp dim -> out head logit")
-        mixed, coefficients = RoutedPatches.apply(*in_autocast(rows, weight, bias, scaled), shift)
+        products = ConvolvedVotes.apply(channels, kernels, votes.stride, votes.padding)
+        mixed, coefficients = RoutedVotes.apply(products, *in_autocast(bias, scaled), shift)
+        where = (len(capsules), height, width)
         return Routed(mixed.unflatten(0, where), coefficients.mean(-2).unflatten(0, where))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.errors import ArcapsError
 from arcaps.registry import Named
-from arcaps.votes import votes_of_patches
+from arcaps.votes import ConvVotes
 
 Compete = Callable[[Tensor], Tensor]
 """Logits `(..., out_caps, in_caps)` become the shares that each output gets of each input."""
@@ -58,17 +58,14 @@ class Routing(nn.Module, Named, ABC, kind="routing"):
         self.in_caps, self.out_caps, self.dim = in_caps, out_caps, dim
 
     def route(
-        self,
-        patches: Float[Tensor, "*where inp patch"],
-        weight: Float[Tensor, "inp patch out out_dim"],
-        bias: Float[Tensor, "inp out out_dim"] | None,
+        self, votes: ConvVotes, capsules: Float[Tensor, "batch height width in_caps in_dim"]
     ) -> Routed | tuple[Tensor, Tensor]:
-        """Route the votes that `patches` and kernels make, all inputs there: the call of a layer with conv votes.
+        """Route the votes of capsules that are all there: the call of a layer with conv votes.
 
-        A routing that can do with less than all the votes in memory at once overrides it, for speed alone: the result
-        is that of `forward`.
+        A routing that can do without the votes in their usual order overrides it, for speed alone: the result is that
+        of `forward`.
         """
-        return self(votes_of_patches(patches, weight, bias))
+        return self(votes(capsules))
 
 
 def list_routings() -> list[str]:

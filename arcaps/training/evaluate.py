@@ -19,8 +19,8 @@ from arcaps.training.distributed import Processes
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """The number format of that name; "auto" is bfloat16 on GPUs that compute in it, else float32.
 
-    On CPUs it is float32 also where they have bfloat16: a training step took 1.4 to 2.9 times as long in bfloat16 on
-    a processor with AVX-512 BF16.
+    On CPUs it is float32 also where bfloat16 is faster (1.5 to 1.8 times with AVX-512 BF16), so that a result does not
+    depend on the processor.
     """
     if name == "auto":
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)

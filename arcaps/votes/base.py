@@ -103,6 +103,14 @@ class Votes(nn.Module, Named, ABC, kind="votes"):
                 f"expected capsules (batch, height, width, {self.in_caps}, {self.in_dim}), got {tuple(capsules.shape)}"
             )
 
+    def new_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of the output, for an input of this size."""
+        rows, columns = (
+            (side + 2 * pad - size) // self.stride + 1
+            for side, pad, size in zip((height, width), self.padding, self.kernel, strict=True)
+        )
+        return rows, columns
+
     @property
     def keeps_shape(self) -> bool:
         """Whether the output capsules have the shape of the input capsules, so that the two can be added."""
