@@ -53,7 +53,9 @@ class ConvolvedVotes(torch.autograd.Function):
         capsules, kernels = ctx.saved_tensors
         if torch.is_grad_enabled():
             found = plain_gradients(
-                lambda *given: plain_convolved_votes(*given, ctx.stride, ctx.padding), (capsules, kernels), (of_votes,)
+                lambda *given: plain_convolved_votes(given[0], given[1], ctx.stride, ctx.padding),
+                (capsules, kernels),
+                (of_votes,),
             )
             return *found, None, None
         of_capsules = capsules.new_empty(capsules.shape)  # (inp, batch, height, width, in_dim)

@@ -108,9 +108,8 @@ class AttentionRouting(Routing, name="attention"):
             return Routed(*super().route(votes, capsules))
         votes.check(capsules)
         channels, kernels = in_autocast(rearrange(capsules, "b h w m d -> m b h w d"), votes.weight)
-        bias = votes.bias
-        if bias is None:
-            bias = votes.weight.new_zeros(self.in_caps, self.out_caps, self.dim)
+        empty = votes.weight.new_zeros(self.in_caps, self.out_caps, self.dim)
+        bias: Tensor = empty if votes.bias is None else votes.bias
         scaled = self.scaled_weight if self.heads > 1 else self.scaled_weight.unsqueeze(0)
         shift = einsum(bias, scaled, "inp out dim, head out logit inp dim -> out head logit")
         products = ConvolvedVotes.apply(channels, kernels, votes.stride, votes.padding)

@@ -7,7 +7,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from arcaps.models.blocks import BatchNorm
+from arcaps.norm import BatchNorm
 
 SHARES = [slice(0, 3), slice(3, 8)]
 """The images of each process: unequal, as in the last batch of an epoch."""
