@@ -11,9 +11,24 @@ from torch import Tensor
 from arcaps import ConvCaps, create_model
 from arcaps.compat import needs_plain_functions
 from arcaps.data import Batch
-from arcaps.kernels import ChannelProduct, RoutedPatches, Windows
+from arcaps.kernels import (
+    Agreements,
+    ChannelProduct,
+    Distances,
+    ElementsLast,
+    MixedVotes,
+    PatchVotes,
+    PositionsLast,
+    RoutedPatches,
+    Spread,
+    SumWithVector,
+    Windows,
+)
 from arcaps.kernels.attention import plain_routed_patches
 from arcaps.kernels.channels import plain_channel_product
+from arcaps.kernels.mixing import plain_agreements, plain_mixed_votes, plain_sum_with_vector
+from arcaps.kernels.squares import plain_distances, plain_spread
+from arcaps.kernels.votes import plain_patch_votes
 from arcaps.kernels.windows import plain_windows
 from arcaps.routing.attention import attention_routing, multi_head_attention_routing
 from arcaps.votes import votes_of_patches
@@ -30,6 +45,14 @@ PAIRS: dict[str, Pair] = {
     "windows": windows((3, 3), 1, (1, 1)),
     "windows, stride 2": windows((3, 3), 2, (1, 1)),
     "windows, valid": windows((2, 3), 1, (0, 0)),
+    "mixed votes": (MixedVotes.apply, plain_mixed_votes, [(5, 2, 3, 4), (5, 2, 3)]),
+    "agreements": (Agreements.apply, plain_agreements, [(5, 2, 3, 4), (5, 2, 4)]),
+    "sum with vector": (SumWithVector.apply, plain_sum_with_vector, [(5, 2, 3, 4), (5, 2, 4)]),
+    "positions last": (PositionsLast.apply, lambda values: values, [(5, 2, 3, 4)]),
+    "elements last": (ElementsLast.apply, lambda values: values, [(5, 2, 3, 4)]),
+    "spread": (Spread.apply, plain_spread, [(5, 2, 3, 4), (5, 2, 4), (5, 2, 3)]),
+    "distances": (Distances.apply, plain_distances, [(5, 2, 3, 4), (5, 2, 4), (5, 2, 4)]),
+    "patch votes": (PatchVotes.apply, plain_patch_votes, [(3, 7, 5), (3, 5, 4), (3, 4)]),
     "channel product": (ChannelProduct.apply, plain_channel_product, [(5, 3, 4), (3, 4, 2), (3, 2)]),
     "routed patches": (
         RoutedPatches.apply,

@@ -7,8 +7,25 @@ functions (`compat.needs_plain_functions`).
 
 from arcaps.kernels.attention import RoutedPatches
 from arcaps.kernels.channels import ChannelProduct
+from arcaps.kernels.mixing import Agreements, ElementsLast, MixedVotes, PositionsLast, SumWithVector
 from arcaps.kernels.random import dropout_mask, random_bytes
-from arcaps.kernels.squares import Squares
+from arcaps.kernels.squares import Distances, Spread, Squares
+from arcaps.kernels.votes import PatchVotes
 from arcaps.kernels.windows import Windows
 
-__all__ = ["ChannelProduct", "RoutedPatches", "Squares", "Windows", "dropout_mask", "random_bytes"]
+__all__ = [
+    "Agreements",
+    "ChannelProduct",
+    "Distances",
+    "ElementsLast",
+    "MixedVotes",
+    "PatchVotes",
+    "PositionsLast",
+    "RoutedPatches",
+    "Spread",
+    "Squares",
+    "SumWithVector",
+    "Windows",
+    "dropout_mask",
+    "random_bytes",
+]

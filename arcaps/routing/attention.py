@@ -10,9 +10,17 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.compat import needs_plain_functions
 from arcaps.errors import ArcapsError
-from arcaps.functional import in_autocast, mix_votes, softmax_of_present
+from arcaps.functional import (
+    in_autocast,
+    mix_votes,
+    softmax_of_present,
+    sum_over,
+    vote_products,
+    with_elements_last,
+)
 from arcaps.init import glorot_uniform_
 from arcaps.kernels import RoutedPatches
+from arcaps.kernels.mixing import along_positions
 from arcaps.routing.base import Routing
 
 
@@ -29,6 +37,7 @@ def multi_head_attention_routing(
     coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """
     asking, weights = present_votes(votes, presence)
+    asking, votes = with_elements_last(asking), with_elements_last(votes)
     logits = scale * einsum(asking, weight, "... out inp dim, head out logit inp dim -> ... out head logit")
     coefficients = softmax_of_present(logits, None if weights is None else weights.unsqueeze(-2))
     slices = rearrange(votes, "... inp (head d) -> ... inp head d", head=len(weight))
@@ -60,7 +69,10 @@ def attention_routing(
     m]`; the softmax is over m, the input channels. "Attention routing between capsules" (2019), section 3.3.
     """
     asking, weights = present_votes(votes, presence)
-    logits = einsum(asking, weight, "... out inp dim, out logit inp dim -> ... out logit")
+    if along_positions(asking, weight):
+        logits = sum_over(vote_products(asking, rearrange(weight, "out logit inp dim -> out inp dim logit")), -2)
+    else:
+        logits = einsum(asking, weight, "... out inp dim, out logit inp dim -> ... out logit")
     coefficients = softmax_of_present(logits, weights)
     return Routed(mix_votes(votes, coefficients), coefficients)
 

@@ -1,12 +1,15 @@
 """What a kernel sees, as one vector; and the votes that it makes of it."""
 
+from math import prod
+
 import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
 from arcaps.compat import needs_plain_functions
-from arcaps.kernels import Windows
+from arcaps.functional import autocasts
+from arcaps.kernels import PatchVotes, Windows
 from arcaps.kernels.windows import plain_windows
 
 
@@ -45,11 +48,22 @@ def votes_of_patches(
     weight: Float[Tensor, "inp patch out dim"],
     bias: Float[Tensor, "inp out dim"] | None = None,
 ) -> Float[Tensor, "*where out inp dim"]:
-    """All votes, as one batched matrix product of patches and kernels: one product for each input channel."""
-    rows = patches.flatten(0, -3).transpose(0, 1)
+    """All votes, as one batched matrix product of patches and kernels: one product for each input channel.
+
+    With many positions the votes lie with the positions last in memory, which is the fastest order for the routings;
+    with one, as in the class layer, with the elements last. The plain way is for programs that are compiled, exported
+    or transformed, for 16 bits, and for devices other than a CPU.
+    """
+    where, rows = patches.shape[:-2], rearrange(patches, "... inp patch -> inp (...) patch")
+    plain = patches.device.type != "cpu" or autocasts("cpu") or needs_plain_functions()
+    if prod(where[1:]) > 1 and patches.dtype in (torch.float32, torch.float64) and not plain:
+        if bias is None:
+            bias = weight.new_zeros(len(weight), *weight.shape[2:])
+        columns = PatchVotes.apply(rows, weight.flatten(2), bias.flatten(1))
+        return rearrange(columns, "m (n e) p -> p n m e", n=weight.shape[2]).unflatten(0, where)
     if bias is None:
         products = torch.bmm(rows, weight.flatten(2))
     else:
         products = torch.baddbmm(bias.flatten(1).unsqueeze(1), rows, weight.flatten(2))
     votes = rearrange(products, "m p (n e) -> p n m e", n=weight.shape[2])
-    return votes.unflatten(0, patches.shape[:-2])
+    return votes.view(*where, *votes.shape[1:])
