@@ -14,8 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from arcaps.compat import needs_plain_functions
-from arcaps.kernels import Agreements, MixedVotes
+from arcaps.kernels import Agreements, LayerNorm, MixedVotes
 from arcaps.kernels.mixing import along_positions, memory_order, plain_agreements, plain_mixed_votes, sum_as_it_lies
+from arcaps.kernels.norms import EPSILON
 
 
 def autocasts(device: str) -> bool:
@@ -165,11 +166,8 @@ def layer_norm(
 ) -> Float[Tensor, "*where dim"]:
     """Each capsule with mean 0 and variance 1, then scaled and shifted. The result lies in memory as the capsules."""
     if not along_positions(capsules.unsqueeze(-2)):
-        return F.layer_norm(capsules, capsules.shape[-1:], weight, bias)
-    dim = capsules.shape[-1]
-    centred = capsules - (sum_over(capsules, -1) / dim).unsqueeze(-1)
-    variance = agreements(centred.unsqueeze(-2), centred) / dim
-    normal = centred * (variance + 1e-5).rsqrt()
+        return F.layer_norm(capsules, capsules.shape[-1:], weight, bias, EPSILON)
+    normal = LayerNorm.apply(capsules)
     normal = normal if weight is None else normal * weight
     return normal if bias is None else normal + bias
 

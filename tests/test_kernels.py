@@ -16,6 +16,7 @@ from arcaps.kernels import (
     ChannelProduct,
     Distances,
     ElementsLast,
+    LayerNorm,
     MixedVotes,
     PatchVotes,
     PositionsLast,
@@ -27,6 +28,7 @@ from arcaps.kernels import (
 from arcaps.kernels.attention import plain_routed_patches
 from arcaps.kernels.channels import plain_channel_product
 from arcaps.kernels.mixing import plain_agreements, plain_mixed_votes, plain_sum_with_vector
+from arcaps.kernels.norms import plain_layer_norm
 from arcaps.kernels.squares import plain_distances, plain_spread
 from arcaps.kernels.votes import plain_patch_votes
 from arcaps.kernels.windows import plain_windows
@@ -48,6 +50,7 @@ PAIRS: dict[str, Pair] = {
     "mixed votes": (MixedVotes.apply, plain_mixed_votes, [(5, 2, 3, 4), (5, 2, 3)]),
     "agreements": (Agreements.apply, plain_agreements, [(5, 2, 3, 4), (5, 2, 4)]),
     "sum with vector": (SumWithVector.apply, plain_sum_with_vector, [(5, 2, 3, 4), (5, 2, 4)]),
+    "layer norm": (LayerNorm.apply, plain_layer_norm, [(5, 2, 4)]),
     "positions last": (PositionsLast.apply, lambda values: values, [(5, 2, 3, 4)]),
     "elements last": (ElementsLast.apply, lambda values: values, [(5, 2, 3, 4)]),
     "spread": (Spread.apply, plain_spread, [(5, 2, 3, 4), (5, 2, 4), (5, 2, 3)]),

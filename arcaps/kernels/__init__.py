@@ -8,6 +8,7 @@ functions (`compat.needs_plain_functions`).
 from arcaps.kernels.attention import RoutedPatches
 from arcaps.kernels.channels import ChannelProduct
 from arcaps.kernels.mixing import Agreements, ElementsLast, MixedVotes, PositionsLast, SumWithVector
+from arcaps.kernels.norms import LayerNorm
 from arcaps.kernels.random import dropout_mask, random_bytes
 from arcaps.kernels.squares import Distances, Spread, Squares
 from arcaps.kernels.votes import PatchVotes
@@ -18,6 +19,7 @@ __all__ = [
     "ChannelProduct",
     "Distances",
     "ElementsLast",
+    "LayerNorm",
     "MixedVotes",
     "PatchVotes",
     "PositionsLast",
