@@ -136,18 +136,18 @@ def vote_products(
         if weight.shape[1] == 1:
             return einsum(votes, weight.squeeze(1), "... out inp dim, out dim to -> ... out inp to")
         return einsum(votes, weight, "... out inp dim, out inp dim to -> ... out inp to")
-    columns = rearrange(votes.flatten(0, -4), "row out inp dim -> inp out dim row")
+    columns = rearrange(votes, "... out inp dim -> inp out dim (...)")
     products = rearrange(weight, "out inp dim to -> inp out to dim") @ columns
-    return rearrange(products, "inp out to row -> row out inp to").unflatten(0, votes.shape[:-3])
+    return rearrange(products, "inp out to row -> row out inp to").view(*votes.shape[:-1], -1)
 
 
 def with_elements_last(votes: Float[Tensor, "*where out inp dim"]) -> Float[Tensor, "*where out inp dim"]:
     """The same votes with the elements last in memory, for functions that need matrices."""
     if not along_positions(votes):
         return votes
-    columns = rearrange(votes.flatten(0, -4), "row out inp dim -> inp (out dim) row")
+    columns = rearrange(votes, "... out inp dim -> inp (out dim) (...)")
     rows = columns.mT.contiguous().unflatten(-1, (votes.shape[-3], -1))  # (inp, row, out, dim)
-    return rearrange(rows, "inp row out dim -> row out inp dim").unflatten(0, votes.shape[:-3])
+    return rearrange(rows, "inp row out dim -> row out inp dim").view(votes.shape)
 
 
 def softmax(logits: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, "*shape"]:

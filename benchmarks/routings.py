@@ -211,6 +211,7 @@ def measure(names: list[str], batch: int, rounds: int) -> dict[str, Any]:
 def table(record: dict[str, Any]) -> str:
     """The record as Markdown."""
     settings, machine = record["settings"], record["machine"]
+    products = 6 * VOTES * PATCH * settings["batch"] * SIDE * SIDE / (1e6 * record["gflops"])
     lines = [
         "| routing | passes over the votes | over the inputs | multiply-adds per position | floor ms | ms | ms / floor "
         "| peak MB | the passes are |",
@@ -237,9 +238,9 @@ def table(record: dict[str, Any]) -> str:
         f"{record['versions']['torch']}, float32, batch {settings['batch']}, medians of {record['rounds']} interleaved "
         f"rounds of processor time. A pass moved {record['gb_per_second']:.0f} GB/s, products reached "
         f"{record['gflops']:.0f} GFLOP/s. The votes themselves take {record['votes_ms']:.0f} ms, forward and backward, "
-        f"and {2e-6 * 3 * VOTES * PATCH * settings['batch'] * SIDE * SIDE / record['gflops']:.0f} ms at the rate of the "
-        "products. Peak MB are those of a process that routes and does nothing else, the votes "
-        "and torch itself included. The record is in [records/routing_costs.json](records/routing_costs.json).",
+        f"and their products {products:.0f} ms at that rate. Peak MB are those of a process that routes and does nothing "
+        "else, the votes and torch itself included. The record is in [records/routing_costs.json]"
+        "(records/routing_costs.json).",
     ]
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from arcaps.kernels.mixing import sum_over_elements
+from arcaps.kernels.mixing import sum_as_it_lies, sum_over_elements
 from arcaps.kernels.twice import plain_gradients
 
 EPSILON = 1e-5
@@ -17,6 +17,11 @@ EPSILON = 1e-5
 def plain_layer_norm(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
     """Each capsule with mean 0 and variance 1."""
     return F.layer_norm(capsules, capsules.shape[-1:], eps=EPSILON)
+
+
+def mean(capsules: Tensor) -> Tensor:
+    """The mean over the elements, with the axis kept."""
+    return sum_as_it_lies(capsules, -1).unsqueeze(-1) / capsules.shape[-1]
 
 
 def mean_product(left: Tensor, right: Tensor) -> Tensor:
@@ -29,8 +34,7 @@ class LayerNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, capsules: Tensor) -> Tensor:
-        ones = torch.ones_like(capsules)
-        centred = capsules - mean_product(capsules, ones)
+        centred = capsules - mean(capsules)
         factor = (mean_product(centred, centred) + EPSILON).rsqrt()  # (..., 1)
         normal = centred.mul_(factor)
         ctx.save_for_backward(capsules, normal, factor)
@@ -41,5 +45,5 @@ class LayerNorm(torch.autograd.Function):
         capsules, normal, factor = ctx.saved_tensors
         if torch.is_grad_enabled():
             return plain_gradients(plain_layer_norm, (capsules,), (gradient,))
-        of_capsules = gradient - mean_product(gradient, torch.ones_like(gradient))
+        of_capsules = gradient - mean(gradient)
         return (of_capsules.addcmul_(normal, mean_product(gradient, normal), value=-1).mul_(factor),)

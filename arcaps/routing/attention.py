@@ -14,8 +14,6 @@ from arcaps.functional import (
     in_autocast,
     mix_votes,
     softmax_of_present,
-    sum_over,
-    vote_products,
     with_elements_last,
 )
 from arcaps.init import glorot_uniform_
@@ -70,7 +68,8 @@ def attention_routing(
     """
     asking, weights = present_votes(votes, presence)
     if along_positions(asking, weight):
-        logits = sum_over(vote_products(asking, rearrange(weight, "out logit inp dim -> out inp dim logit")), -2)
+        products = weight.flatten(2) @ rearrange(asking, "... out inp dim -> out (inp dim) (...)")
+        logits = rearrange(products, "out logit row -> row out logit").view(votes.shape[:-1])
     else:
         logits = einsum(asking, weight, "... out inp dim, out logit inp dim -> ... out logit")
     coefficients = softmax_of_present(logits, weights)

@@ -162,7 +162,8 @@ class WindowVotes(KernelVotes, name="window"):
         self, patches: Float[Tensor, "batch h w place inp in_dim"]
     ) -> Float[Tensor, "batch h w place out inp dim"]:
         """The votes of what stands in the windows, without coordinates."""
-        return votes_of_patches(patches, self.kernels, self.bias)
+        # shared places are moved beside the channels: the elements stay together
+        return votes_of_patches(patches, self.kernels, self.bias, positions_last=not self.shared)
 
     def with_coordinates(self, votes: Float[Tensor, "batch h w out inp dim"]) -> Float[Tensor, "batch h w out inp dim"]:
         """The votes, with the middle of each input's place in the window added to two elements."""

@@ -47,15 +47,17 @@ def votes_of_patches(
     patches: Float[Tensor, "*where inp patch"],
     weight: Float[Tensor, "inp patch out dim"],
     bias: Float[Tensor, "inp out dim"] | None = None,
+    *,
+    positions_last: bool = True,
 ) -> Float[Tensor, "*where out inp dim"]:
     """All votes, as one batched matrix product of patches and kernels: one product for each input channel.
 
     With many positions the votes lie with the positions last in memory, which is the fastest order for the routings;
-    with one, as in the class layer, with the elements last. The plain way is for programs that are compiled, exported
-    or transformed, for 16 bits, and for devices other than a CPU.
+    with one, as in the class layer, or without `positions_last`, with the elements last. The plain way is for programs
+    that are compiled, exported or transformed, for 16 bits, and for devices other than a CPU.
     """
     where, rows = patches.shape[:-2], rearrange(patches, "... inp patch -> inp (...) patch")
-    plain = patches.device.type != "cpu" or autocasts("cpu") or needs_plain_functions()
+    plain = not positions_last or patches.device.type != "cpu" or autocasts("cpu") or needs_plain_functions()
     if prod(where[1:]) > 1 and patches.dtype in (torch.float32, torch.float64) and not plain:
         if bias is None:
             bias = weight.new_zeros(len(weight), *weight.shape[2:])
