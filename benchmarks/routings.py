@@ -238,8 +238,8 @@ def table(record: dict[str, Any]) -> str:
         f"{record['versions']['torch']}, float32, batch {settings['batch']}, medians of {record['rounds']} interleaved "
         f"rounds of processor time. A pass moved {record['gb_per_second']:.0f} GB/s, products reached "
         f"{record['gflops']:.0f} GFLOP/s. The votes themselves take {record['votes_ms']:.0f} ms, forward and backward, "
-        f"and their products {products:.0f} ms at that rate. Peak MB are those of a process that routes and does nothing "
-        "else, the votes and torch itself included. The record is in [records/routing_costs.json]"
+        f"and their products {products:.0f} ms at that rate. Peak MB are those of a process that routes and does "
+        "nothing else, the votes and torch itself included. The record is in [records/routing_costs.json]"
         "(records/routing_costs.json).",
     ]
     return "\n".join(lines)
