@@ -10,13 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.errors import ArcapsError
+from arcaps.functional import softmax
 from arcaps.registry import Named
 from arcaps.votes import Overlap
 
 
 def over_outputs(logits: Float[Tensor, "*where out inp"]) -> Float[Tensor, "*where out inp"]:
     """The softmax over the output capsules of one position: the share that each gets of an input."""
-    return logits.softmax(-2)
+    return softmax(logits, -2)
 
 
 class Competition(nn.Module, Named, ABC, kind="competition"):

@@ -8,9 +8,15 @@ from math import log
 from typing import Any
 
 import torch
-from einops import einsum
+import torch.nn.functional as F
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from arcaps.compat import needs_plain_functions
+from arcaps.kernels import Agreements, LayerNorm, MixedVotes
+from arcaps.kernels.mixing import along_positions, memory_order, plain_agreements, plain_mixed_votes, sum_as_it_lies
+from arcaps.kernels.norms import EPSILON
 
 
 def autocasts(device: str) -> bool:
@@ -34,7 +40,10 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
 
 def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
     """The Euclidean length of each capsule. At the zero capsule its gradient is zero, not NaN."""
-    return torch.linalg.vector_norm(capsules, dim=-1)
+    if not along_positions(capsules.unsqueeze(-2)):
+        return torch.linalg.vector_norm(capsules, dim=-1)
+    squares = agreements(capsules.unsqueeze(-2), capsules).squeeze(-1)  # torch's norm is slow along positions
+    return torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
 
 
 def normalised_lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
@@ -77,7 +86,7 @@ def shares_of(weights: Float[Tensor, "*where inp"]) -> Float[Tensor, "*where inp
 
     shares[m] = w[m] / sum over k of w[k]
     """
-    total = weights.sum(-1, keepdim=True)
+    total = sum_over(weights, -1).unsqueeze(-1)
     smallest = torch.finfo(weights.dtype).tiny ** 0.5
     return weights / torch.where(total > smallest, total, torch.inf)
 
@@ -93,14 +102,79 @@ def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[T
 
 
 def mix_votes(
-    votes: Float[Tensor, "*where out inp dim"],
-    coefficients: Float[Tensor, "*where out inp"],
-) -> Float[Tensor, "*where out dim"]:
+    votes: Float[Tensor, "*where inp dim"],
+    coefficients: Float[Tensor, "*where inp"],
+) -> Float[Tensor, "*where dim"]:
     """The votes for each output capsule, summed over the input capsules with these weights (eq. 6).
 
     s[n] = sum over m of c[n, m] * s~[n, m]
     """
-    return einsum(coefficients, votes, "... out inp, ... out inp dim -> ... out dim")
+    mix = MixedVotes.apply if along_positions(votes, coefficients) else plain_mixed_votes
+    return mix(votes, coefficients)
+
+
+def agreements(
+    votes: Float[Tensor, "*where inp dim"],
+    vectors: Float[Tensor, "*where dim"],
+) -> Float[Tensor, "*where inp"]:
+    """The scalar product of each vote and the vector of its output capsule.
+
+    b[n, m] = s~[n, m] . u[n]
+    """
+    agree = Agreements.apply if along_positions(votes, vectors) else plain_agreements
+    return agree(votes, vectors)
+
+
+def vote_products(
+    votes: Float[Tensor, "*where out inp dim"], weight: Float[Tensor, "out inp_or_1 dim to"]
+) -> Float[Tensor, "*where out inp to"]:
+    """Each vote times the matrix of its output, or of its output and input. The products lie in memory as the votes.
+
+    k[n, m] = s~[n, m] W[n, m]
+    """
+    if not along_positions(votes, weight):
+        if weight.shape[1] == 1:
+            return einsum(votes, weight.squeeze(1), "... out inp dim, out dim to -> ... out inp to")
+        return einsum(votes, weight, "... out inp dim, out inp dim to -> ... out inp to")
+    columns = rearrange(votes, "... out inp dim -> inp out dim (...)")
+    products = rearrange(weight, "out inp dim to -> inp out to dim") @ columns
+    return rearrange(products, "inp out to row -> row out inp to").view(*votes.shape[:-1], -1)
+
+
+def with_elements_last(votes: Float[Tensor, "*where out inp dim"]) -> Float[Tensor, "*where out inp dim"]:
+    """The same votes with the elements last in memory, for functions that need matrices."""
+    if not along_positions(votes):
+        return votes
+    columns = rearrange(votes, "... out inp dim -> inp (out dim) (...)")
+    rows = columns.mT.contiguous().unflatten(-1, (votes.shape[-3], -1))  # (inp, row, out, dim)
+    return rearrange(rows, "inp row out dim -> row out inp dim").view(votes.shape)
+
+
+def softmax(logits: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, "*shape"]:
+    """The softmax over an axis; the result lies in memory as the logits do. torch's own would copy them."""
+    if logits.is_contiguous() or needs_plain_functions():
+        return logits.softmax(axis)
+    order = memory_order(logits)
+    shares = logits.permute(order).softmax(order.index(axis % logits.ndim))
+    return shares.permute([order.index(place) for place in range(logits.ndim)])
+
+
+def layer_norm(
+    capsules: Float[Tensor, "*where dim"],
+    weight: Float[Tensor, " dim"] | None = None,
+    bias: Float[Tensor, " dim"] | None = None,
+) -> Float[Tensor, "*where dim"]:
+    """Each capsule with mean 0 and variance 1, then scaled and shifted. The result lies in memory as the capsules."""
+    if not along_positions(capsules.unsqueeze(-2)):
+        return F.layer_norm(capsules, capsules.shape[-1:], weight, bias, EPSILON)
+    normal = LayerNorm.apply(capsules)
+    normal = normal if weight is None else normal * weight
+    return normal if bias is None else normal + bias
+
+
+def sum_over(values: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, "*rest"]:
+    """The sum over an axis; the result lies in memory as the values do. torch's own would reorder them."""
+    return values.sum(axis) if values.is_contiguous() or needs_plain_functions() else sum_as_it_lies(values, axis)
 
 
 def softmax_of_present(
@@ -113,11 +187,11 @@ def softmax_of_present(
     All inputs absent: all zero, with a finite gradient.
     """
     if presence is None:
-        return logits.softmax(-1)
+        return softmax(logits, -1)
     lowest = torch.finfo(logits.dtype).min
     largest = torch.where(presence > 0, logits, lowest).amax(-1, keepdim=True).detach()
     weights = presence * (logits - largest).clamp_max(0).exp()
-    total = weights.sum(-1, keepdim=True)
+    total = sum_over(weights, -1).unsqueeze(-1)
     return weights / torch.where(total > 0, total, 1)
 
 

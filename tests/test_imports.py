@@ -20,8 +20,9 @@ FLOORS = [
     {"routing", "activation", "scores", "losses"},
     {"competition"},
     {"votes", "dropout"},
-    {"capsules", "kernels", "init", "norm", "weights"},
+    {"capsules", "init", "norm", "weights"},
     {"functional", "settings", "preprocessing", "storage", "statistics", "schedule"},
+    {"kernels"},
     {"compat", "image_files", "memory", "progress", "registry"},
     {"errors"},
 ]

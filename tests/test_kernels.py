@@ -11,10 +11,27 @@ from torch import Tensor
 from arcaps import ConvCaps, create_model
 from arcaps.compat import needs_plain_functions
 from arcaps.data import Batch
-from arcaps.kernels import ChannelProduct, ConvolvedVotes, RoutedVotes, Windows
+from arcaps.kernels import (
+    Agreements,
+    ChannelProduct,
+    ConvolvedVotes,
+    Distances,
+    ElementsLast,
+    LayerNorm,
+    MixedVotes,
+    PatchVotes,
+    PositionsLast,
+    RoutedVotes,
+    Spread,
+    SumWithVector,
+    Windows,
+)
 from arcaps.kernels.attention import plain_routed_votes
 from arcaps.kernels.channels import plain_channel_product
-from arcaps.kernels.votes import plain_convolved_votes
+from arcaps.kernels.mixing import plain_agreements, plain_mixed_votes, plain_sum_with_vector
+from arcaps.kernels.norms import plain_layer_norm
+from arcaps.kernels.squares import plain_distances, plain_spread
+from arcaps.kernels.votes import plain_convolved_votes, plain_patch_votes
 from arcaps.kernels.windows import plain_windows
 from arcaps.routing.attention import attention_routing, multi_head_attention_routing
 from arcaps.votes import ConvVotes
@@ -27,11 +44,12 @@ def windows(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> P
     return lambda x: Windows.apply(x, *options), lambda x: plain_windows(x, *options), [(1, 2, 4, 3, 2)]
 
 
-def convolved(stride: int, padding: tuple[int, int]) -> Pair:
+def convolved(stride: int, padding: tuple[int, int], *, bias: bool = True) -> Pair:
+    shapes = [(2, 2, 4, 3, 2), (2, 3, 3, 2, 2, 3), (2, 2, 3)]
     return (
-        lambda capsules, kernels: ConvolvedVotes.apply(capsules, kernels, stride, padding),
-        lambda capsules, kernels: plain_convolved_votes(capsules, kernels, stride, padding),
-        [(2, 2, 4, 3, 2), (2, 3, 3, 2, 2, 3)],
+        lambda capsules, kernels, bias=None: ConvolvedVotes.apply(capsules, kernels, bias, stride, padding),
+        lambda capsules, kernels, bias=None: plain_convolved_votes(capsules, kernels, bias, stride, padding),
+        shapes if bias else shapes[:2],
     )
 
 
@@ -39,10 +57,20 @@ PAIRS: dict[str, Pair] = {
     "windows": windows((3, 3), 1, (1, 1)),
     "windows, stride 2": windows((3, 3), 2, (1, 1)),
     "windows, valid": windows((2, 3), 1, (0, 0)),
+    "mixed votes": (MixedVotes.apply, plain_mixed_votes, [(5, 2, 3, 4), (5, 2, 3)]),
+    "agreements": (Agreements.apply, plain_agreements, [(5, 2, 3, 4), (5, 2, 4)]),
+    "sum with vector": (SumWithVector.apply, plain_sum_with_vector, [(5, 2, 3, 4), (5, 2, 4)]),
+    "layer norm": (LayerNorm.apply, plain_layer_norm, [(5, 2, 4)]),
+    "positions last": (PositionsLast.apply, lambda values: values, [(5, 2, 3, 4)]),
+    "elements last": (ElementsLast.apply, lambda values: values, [(5, 2, 3, 4)]),
+    "spread": (Spread.apply, plain_spread, [(5, 2, 3, 4), (5, 2, 4), (5, 2, 3)]),
+    "distances": (Distances.apply, plain_distances, [(5, 2, 3, 4), (5, 2, 4), (5, 2, 4)]),
+    "patch votes": (PatchVotes.apply, plain_patch_votes, [(3, 7, 5), (3, 5, 4), (3, 4)]),
     "channel product": (ChannelProduct.apply, plain_channel_product, [(5, 3, 4), (3, 4, 2), (3, 2)]),
     "convolved votes": convolved(1, (1, 1)),
     "convolved votes, stride 2": convolved(2, (1, 1)),
     "convolved votes, valid": convolved(1, (0, 0)),
+    "convolved votes, no bias": convolved(1, (1, 1), bias=False),
     "routed votes": (
         RoutedVotes.apply,
         plain_routed_votes,
@@ -97,12 +125,15 @@ def test_the_plain_twin_of_routed_votes_is_attention(name: str) -> None:
 
 
 @pytest.mark.parametrize(("stride", "padding"), [(1, "same"), (2, "same"), (1, "valid")])
-def test_the_plain_twin_of_convolved_votes_is_the_votes_without_bias(stride: int, padding: str) -> None:
-    votes = ConvVotes(2, 3, 4, 5, 3, stride, padding, bias=False).double()
+def test_the_plain_twin_of_convolved_votes_is_the_votes(stride: int, padding: str) -> None:
+    votes = ConvVotes(2, 3, 4, 5, 3, stride, padding).double()
     capsules = torch.randn(2, 5, 4, 2, 3, dtype=torch.float64)
     by_channel = capsules.permute(3, 0, 1, 2, 4)
-    found = plain_convolved_votes(by_channel, votes.weight, stride, votes.padding)
-    expected = votes(capsules).flatten(0, 2).permute(2, 1, 3, 0)
+    assert votes.bias is not None
+    torch.nn.init.normal_(votes.bias)
+    found = plain_convolved_votes(by_channel, votes.weight, votes.bias, stride, votes.padding)
+    expected = votes.of_patches(votes.patches(capsules)).flatten(0, 2).permute(2, 1, 3, 0)
+    torch.testing.assert_close(votes(capsules).flatten(0, 2).permute(2, 1, 3, 0), expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 

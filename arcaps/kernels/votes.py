@@ -1,4 +1,4 @@
-"""The votes of a convolution, with the positions last."""
+"""Votes with the positions last in memory, of capsules by convolutions and of patches by products."""
 
 from typing import Any
 
@@ -17,13 +17,14 @@ from arcaps.kernels.windows import plain_windows
 def plain_convolved_votes(
     capsules: Float[Tensor, "inp batch height width in_dim"],
     kernels: Float[Tensor, "inp i j in_dim out dim"],
+    bias: Float[Tensor, "inp out dim"] | None,
     stride: int,
     padding: tuple[int, int],
 ) -> Float[Tensor, "inp out dim row"]:
-    """The votes without their bias: what a kernel sees of each input channel, times the kernel (eq. 5)."""
+    """The votes: what a kernel sees of each input channel, times the kernel, and the bias (eq. 5)."""
     windows = plain_windows(capsules, (kernels.shape[1], kernels.shape[2]), stride, padding)
-    votes = einsum(windows, kernels, "inp b h w i j d, inp i j d out dim -> inp out dim b h w")
-    return votes.flatten(3)
+    votes = einsum(windows, kernels, "inp b h w i j d, inp i j d out dim -> inp out dim b h w").flatten(3)
+    return votes if bias is None else votes + bias.unsqueeze(-1)
 
 
 class ConvolvedVotes(torch.autograd.Function):
@@ -35,12 +36,15 @@ class ConvolvedVotes(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, capsules: Tensor, kernels: Tensor, stride: int, padding: tuple[int, int]) -> Tensor:
+    def forward(
+        ctx: Any, capsules: Tensor, kernels: Tensor, bias: Tensor | None, stride: int, padding: tuple[int, int]
+    ) -> Tensor:
         ctx.stride, ctx.padding = stride, padding
-        ctx.save_for_backward(capsules, kernels)
+        ctx.save_for_backward(capsules, kernels, bias)
         votes: Tensor | None = None
-        for m, (image, weight) in enumerate(zip(*as_convolutions(capsules, kernels), strict=True)):
-            maps = F.conv2d(image, weight, stride=stride, padding=padding)  # (batch, out dim, new_height, new_width)
+        biases = [None] * len(capsules) if bias is None else bias.flatten(1)
+        for m, (image, weight, shift) in enumerate(zip(*as_convolutions(capsules, kernels), biases, strict=True)):
+            maps = F.conv2d(image, weight, shift, stride, padding)  # (batch, out dim, new_height, new_width)
             rows = rearrange(maps, "b c h w -> c (b h w)")  # (out dim, row)
             if votes is None:
                 votes = aligned((len(capsules), *rows.shape), rows)  # (inp, out dim, row)
@@ -50,14 +54,15 @@ class ConvolvedVotes(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_votes: Tensor) -> tuple[Tensor | None, ...]:
-        capsules, kernels = ctx.saved_tensors
+        capsules, kernels, bias = ctx.saved_tensors
         if torch.is_grad_enabled():
+            given = (capsules, kernels) if bias is None else (capsules, kernels, bias)
             found = plain_gradients(
-                lambda *given: plain_convolved_votes(given[0], given[1], ctx.stride, ctx.padding),
-                (capsules, kernels),
+                lambda first, second, third=None: plain_convolved_votes(first, second, third, ctx.stride, ctx.padding),
+                given,
                 (of_votes,),
             )
-            return *found, None, None
+            return *found, *[None] * (5 - len(found))
         of_capsules = capsules.new_empty(capsules.shape)  # (inp, batch, height, width, in_dim)
         of_weights = []
         images, weights = as_convolutions(capsules, kernels)
@@ -74,7 +79,8 @@ class ConvolvedVotes(torch.autograd.Function):
         of_kernels = rearrange(
             torch.stack(of_weights), "inp (out dim) d i j -> inp i j d out dim", out=kernels.shape[4]
         )
-        return of_capsules, of_kernels, None, None
+        of_bias = None if bias is None else of_votes.sum(-1)  # (inp, out, dim)
+        return of_capsules, of_kernels, of_bias, None, None
 
 
 def as_convolutions(
@@ -85,3 +91,30 @@ def as_convolutions(
         rearrange(capsules, "inp b h w d -> inp b d h w"),
         rearrange(kernels, "inp i j d out dim -> inp (out dim) d i j"),
     )
+
+
+def plain_patch_votes(
+    patches: Float[Tensor, "inp row patch"],
+    kernels: Float[Tensor, "inp patch outputs"],
+    bias: Float[Tensor, "inp outputs"],
+) -> Float[Tensor, "inp outputs row"]:
+    """The product of each patch and each kernel, and the bias."""
+    return einsum(patches, kernels, "inp row patch, inp patch outputs -> inp outputs row") + bias.unsqueeze(-1)
+
+
+class PatchVotes(torch.autograd.Function):
+    """The faster twin of `plain_patch_votes`: its result is contiguous, and so is the gradient of the patches."""
+
+    @staticmethod
+    def forward(ctx: Any, patches: Tensor, kernels: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(patches, kernels, bias)
+        return torch.baddbmm(bias.unsqueeze(-1), kernels.mT, patches.mT)  # (inp, outputs, row)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        patches, kernels, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return plain_gradients(plain_patch_votes, (patches, kernels, bias), (gradient,))
+        of_patches = torch.bmm(gradient.mT, kernels.mT)  # (inp, row, patch)
+        of_kernels = torch.bmm(gradient, patches).mT  # (inp, patch, outputs)
+        return of_patches, of_kernels, gradient.sum(-1)  # the last one: (inp, outputs)

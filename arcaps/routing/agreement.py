@@ -15,15 +15,13 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, squash, unit
+from arcaps.functional import agreements, layer_norm, mix_votes, squash, unit
 from arcaps.routing.base import Compete, Routing
 
 Reference = Callable[[Tensor], Tensor]
@@ -53,7 +51,7 @@ def agreement_routing(
     last `c`. Gradients flow through every iteration. Returned are the last `s`, to which the activation of the layer is
     left, and `a * c`. Where all inputs are absent, `s` is the bias, or 0 without one.
     """
-    logits = votes.new_zeros(votes.shape[:-1])
+    logits = torch.zeros_like(votes[..., 0])
     for left in reversed(range(iterations)):
         shares = compete(logits)
         if offset is not None and not left:
@@ -63,7 +61,7 @@ def agreement_routing(
         if bias is not None:
             capsules = capsules + bias
         if left:
-            agreement = einsum(votes, reference(capsules) / tau, "... out inp dim, ... out dim -> ... out inp")
+            agreement = agreements(votes, reference(capsules) / tau)
             logits = logits + agreement if keep else agreement
     return Routed(capsules, coefficients)
 
@@ -153,7 +151,7 @@ class InvertedRouting(Routing, name="inverted"):
         presence: Float[Tensor, "*where inp"] | None = None,
         compete: Compete = over_outputs,
     ) -> Routed:
-        normalise = partial(F.layer_norm, normalized_shape=(self.dim,), weight=self.weight, bias=self.bias)
+        normalise = partial(layer_norm, weight=self.weight, bias=self.bias)
         sums, coefficients, _ = agreement_routing(
             votes,
             reference=normalise,

@@ -8,9 +8,15 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.compat import needs_plain_functions
 from arcaps.errors import ArcapsError
-from arcaps.functional import in_autocast, mix_votes, softmax_of_present
+from arcaps.functional import (
+    in_autocast,
+    mix_votes,
+    softmax_of_present,
+    with_elements_last,
+)
 from arcaps.init import glorot_uniform_
 from arcaps.kernels import ConvolvedVotes, RoutedVotes
+from arcaps.kernels.mixing import along_positions
 from arcaps.routing.base import Routing
 from arcaps.votes import ConvVotes
 
@@ -28,6 +34,7 @@ def multi_head_attention_routing(
     coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """
     asking, weights = present_votes(votes, presence)
+    asking, votes = with_elements_last(asking), with_elements_last(votes)
     logits = scale * einsum(asking, weight, "... out inp dim, head out logit inp dim -> ... out head logit")
     coefficients = softmax_of_present(logits, None if weights is None else weights.unsqueeze(-2))
     slices = rearrange(votes, "... inp (head d) -> ... inp head d", head=len(weight))
@@ -59,7 +66,11 @@ def attention_routing(
     m]`; the softmax is over m, the input channels. "Attention routing between capsules" (2019), section 3.3.
     """
     asking, weights = present_votes(votes, presence)
-    logits = einsum(asking, weight, "... out inp dim, out logit inp dim -> ... out logit")
+    if along_positions(asking, weight):
+        products = weight.flatten(2) @ rearrange(asking, "... out inp dim -> out (inp dim) (...)")
+        logits = rearrange(products, "out logit row -> row out logit").view(votes.shape[:-1])
+    else:
+        logits = einsum(asking, weight, "... out inp dim, out logit inp dim -> ... out logit")
     coefficients = softmax_of_present(logits, weights)
     return Routed(mix_votes(votes, coefficients), coefficients)
 
@@ -112,7 +123,7 @@ class AttentionRouting(Routing, name="attention"):
         bias: Tensor = empty if votes.bias is None else votes.bias
         scaled = self.scaled_weight if self.heads > 1 else self.scaled_weight.unsqueeze(0)
         shift = einsum(bias, scaled, "inp out dim, head out logit inp dim -> out head logit")
-        products = ConvolvedVotes.apply(channels, kernels, votes.stride, votes.padding)
+        products = ConvolvedVotes.apply(channels, kernels, None, votes.stride, votes.padding)
         mixed, coefficients = RoutedVotes.apply(products, *in_autocast(bias, scaled), shift)
         where = (len(capsules), height, width)
         return Routed(mixed.unflatten(0, where), coefficients.mean(-2).unflatten(0, where))

@@ -5,19 +5,16 @@ from math import isfinite, log, pi
 
 import torch
 import torch.nn.functional as F
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Routed
-from arcaps.compat import needs_plain_functions
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, shares_of, without_autocast
-from arcaps.kernels import Squares
-from arcaps.kernels.squares import plain_squares
+from arcaps.functional import mix_votes, shares_of, sum_over, without_autocast
 from arcaps.routing.agreement import check_iterations
 from arcaps.routing.base import Compete, Routing
+from arcaps.routing.differences import SquaredDifferences
 
 
 def em_routing(
@@ -55,29 +52,28 @@ def em_routing(
     not change with the scale of the votes.
     """
     dim, last = votes.shape[-1], len(inverse_temperatures) - 1
-    squares_about = plain_squares if needs_plain_functions() else Squares.apply
-    shares = compete(votes.new_zeros(votes.shape[:-1]))
+    shares = compete(torch.zeros_like(votes[..., 0]))
     centre, unit = votes.new_zeros(()), votes.new_ones(dim)
     for step, inverse_temperature in enumerate(inverse_temperatures):
         # M-step
         weights = shares if presence is None else shares * presence.unsqueeze(-2)  # (..., out, inp)
-        mass = weights.sum(-1)  # (..., out)
+        mass = sum_over(weights, -1)  # (..., out)
         parts = shares_of(weights)  # (..., out, inp)
         mean = mix_votes(votes, parts)  # (..., out, dim)
         centre = mean if damping == 1 else damping * mean + (1 - damping) * centre
-        squares = squares_about(votes, centre)  # (..., out, inp, dim)
-        variance = mix_votes(squares, parts)  # (..., out, dim)
+        squares = SquaredDifferences(votes, centre)
+        variance = squares.over_inputs(parts)  # (..., out, dim)
         if relative and step == 0:
             unit = total_variance(mean, variance - (mean - centre).square(), mass).unsqueeze(-2)  # (..., 1, dim)
         variance = variance + floor * unit
-        log_variance = variance.log().sum(-1)  # (..., out)
-        cost = mass_scale * mass * (dim * beta_u + 0.5 * (log_variance - unit.log().sum(-1)))
+        log_variance = sum_over(variance.log(), -1)  # (..., out)
+        cost = mass_scale * mass * (dim * beta_u + 0.5 * (log_variance - sum_over(unit.log(), -1)))
         logits = inverse_temperature * (beta_a - cost)
         if step < last:
             # E-step
-            distance = einsum(squares, 1 / variance, "... out inp dim, ... out dim -> ... out inp")
+            distance = squares.over_elements(1 / variance)  # (..., out, inp)
             constant = F.logsigmoid(logits) - 0.5 * (log_variance + dim * log(2 * pi))
-            shares = compete(constant.unsqueeze(-1) - 0.5 * distance)
+            shares = compete(-0.5 * distance + constant.unsqueeze(-1))
     return Routed(centre, weights, torch.where(mass > 0, logits.sigmoid(), 0))
 
 
@@ -91,8 +87,8 @@ def total_variance(
     Not less: the exporter to ONNX takes numbers up to 1e-8 for 0 and leaves out their addition.
     """
     parts = shares_of(mass)
-    mean = einsum(parts, means, "... out, ... out dim -> ... dim").unsqueeze(-2)
-    return einsum(parts, variances + (means - mean).square(), "... out, ... out dim -> ... dim") + 1e-7
+    mean = mix_votes(means, parts).unsqueeze(-2)
+    return mix_votes(variances + (means - mean).square(), parts) + 1e-7
 
 
 class EMRouting(Routing, name="em"):

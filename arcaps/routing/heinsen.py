@@ -10,14 +10,17 @@ from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
-from arcaps.functional import mix_votes
+from arcaps.functional import layer_norm, mix_votes
+from arcaps.kernels import ElementsLast, PositionsLast
+from arcaps.kernels.mixing import along_positions
 from arcaps.routing.agreement import check_iterations
 from arcaps.routing.base import Compete, Routing
+from arcaps.votes import votes_of_patches
 
 
 def normalised(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
     """Each capsule with mean 0 and variance 1; a capsule of one element as it is."""
-    return F.layer_norm(capsules, capsules.shape[-1:]) if capsules.shape[-1] > 1 else capsules
+    return layer_norm(capsules) if capsules.shape[-1] > 1 else capsules
 
 
 def heinsen_routing(
@@ -45,13 +48,14 @@ def heinsen_routing(
     negative.
     """
     active = (activity if presence is None else activity * presence).unsqueeze(-2)  # (..., 1, inp)
-    shares = compete(votes.new_zeros(votes.shape[:-1]))  # (..., out, inp)
+    shares = compete(torch.zeros_like(votes[..., 0]))  # (..., out, inp)
     for left in reversed(range(iterations)):
         used = active * shares
         benefit = beta_use * used - beta_ignore * (active - used)  # (..., out, inp)
         capsules = mix_votes(votes, benefit)  # (..., out, dim)
         if left:
-            shares = compete(similarity(capsules))
+            logits = similarity(capsules)
+            shares = compete(PositionsLast.apply(logits) if along_positions(votes, logits) else logits)
     return Routed(capsules, benefit)
 
 
@@ -91,14 +95,17 @@ class HeinsenRouting(Routing, name="heinsen"):
 
     def activity(self, inputs: Float[Tensor, "*where inp in_dim"]) -> Float[Tensor, "*where inp"]:
         """How much there is of each input to be used or ignored, in 0..1."""
-        products = einsum(inputs, self.activity_weight, "... inp d, inp d -> ... inp")
+        products = votes_of_patches(inputs, self.activity_weight[..., None, None])[..., 0, :, 0]  # (..., inp)
         return (products * self.in_caps**-0.5 + self.activity_bias).sigmoid()
 
     def similarity(
         self, inputs: Float[Tensor, "*where inp in_dim"], capsules: Float[Tensor, "*where out dim"]
     ) -> Float[Tensor, "*where out inp"]:
         """The logits: how like each input is to what each output capsule predicts."""
-        predicted = torch.addcmul(self.predict_bias, normalised(capsules) @ self.predict, self.predict_scale)
+        capsules = normalised(capsules)
+        if along_positions(capsules):
+            capsules = ElementsLast.apply(capsules)
+        predicted = torch.addcmul(self.predict_bias, capsules @ self.predict, self.predict_scale)
         products = einsum(inputs, predicted, "... inp d, ... out d -> ... out inp")
         return F.logsigmoid(products * self.similarity_weight + self.similarity_bias)
 

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.errors import ArcapsError
-from arcaps.functional import softmax_of_present
+from arcaps.functional import agreements, mix_votes, softmax_of_present, sum_over, vote_products
 from arcaps.init import glorot_uniform_
+from arcaps.kernels.mixing import along_positions
 from arcaps.routing.base import Routing
 
 
@@ -17,9 +18,19 @@ def mean_vote(
 ) -> Float[Tensor, "*where out dim"]:
     """The mean of the votes for each output, weighted by presence; zero where all inputs are absent."""
     if presence is None:
-        return votes.mean(-2)
+        return mix_votes(votes, torch.full_like(votes[..., 0], 1 / votes.shape[-2]))
     total = presence.sum(-1)[..., None, None]
-    return einsum(votes, presence, "... out inp dim, ... inp -> ... out dim") / torch.where(total > 0, total, 1)
+    return mix_votes(votes, presence.unsqueeze(-2).expand(votes.shape[:-1])) / torch.where(total > 0, total, 1)
+
+
+def head_slices(votes: Float[Tensor, "*where out inp dim"], heads: int) -> Float[Tensor, "*where out head inp d"]:
+    """The slice of each vote that a head weighs: a view."""
+    return rearrange(votes, "... inp (head d) -> ... head inp d", head=heads)
+
+
+def mean_of_heads(coefficients: Float[Tensor, "*where out head inp"]) -> Float[Tensor, "*where out inp"]:
+    """The coefficients that are returned."""
+    return sum_over(coefficients, -2) / coefficients.shape[-2]
 
 
 def query_key_routing(
@@ -36,8 +47,13 @@ def query_key_routing(
     of being a parameter, as in dynamic routing, in one pass. Each head weighs its own slice of the votes, which are
     the values. The coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """
-    queries = einsum(mean_vote(votes, presence), query, "... out dim, out dim to -> ... out to")
+    present = None if presence is None else presence[..., None, None, :]
+    queries = vote_products(mean_vote(votes, presence).unsqueeze(-2), query.unsqueeze(1)).squeeze(-2)  # (..., out, dim)
     queries = rearrange(queries, "... (head d) -> ... head d", head=heads) * (heads / votes.shape[-1]) ** 0.5
+    if along_positions(votes):  # a large product and whole passes
+        keys = head_slices(vote_products(votes, key.unsqueeze(1)), heads)
+        coefficients = softmax_of_present(agreements(keys, queries), present)  # (..., out, head, inp)
+        return Routed(mix_votes(head_slices(votes, heads), coefficients).flatten(-2), mean_of_heads(coefficients))
     # <q, v K> = <q K^T, v>: the one query is multiplied by the matrix, instead of all the keys
     asked = einsum(
         queries,
@@ -45,10 +61,10 @@ def query_key_routing(
         "... out head d, out dim head d -> ... out head dim",
     )
     logits = einsum(asked, votes, "... head dim, ... inp dim -> ... head inp")
-    coefficients = softmax_of_present(logits, None if presence is None else presence[..., None, None, :])
+    coefficients = softmax_of_present(logits, present)
     mixed = einsum(coefficients, votes, "... head inp, ... inp dim -> ... head dim")  # of which each head has a slice
     capsules = mixed.unflatten(-1, (heads, -1)).diagonal(dim1=-3, dim2=-2)
-    return Routed(rearrange(capsules, "... d head -> ... (head d)"), coefficients.mean(-2))
+    return Routed(rearrange(capsules, "... d head -> ... (head d)"), mean_of_heads(coefficients))
 
 
 class QueryKeyRouting(Routing, name="query_key"):

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, softmax_of_present
+from arcaps.functional import agreements, mix_votes, softmax_of_present, vote_products
 from arcaps.init import glorot_uniform_
+from arcaps.kernels import SumWithVector
+from arcaps.kernels.mixing import along_positions
 from arcaps.routing.base import Routing
 from arcaps.routing.query_key import mean_vote
 
@@ -20,7 +22,7 @@ def dot_score(
     query: Float[Tensor, "*where out dim"], votes: Float[Tensor, "*where out inp dim"]
 ) -> Float[Tensor, "*where out inp"]:
     """`b[n, m] = q[n] . v[n, m]` (Luong 2015, dot)."""
-    return einsum(query, votes, "... out dim, ... out inp dim -> ... out inp")
+    return agreements(votes, query)
 
 
 def general_score(
@@ -29,7 +31,7 @@ def general_score(
     weight: Float[Tensor, "out dim dim"],
 ) -> Float[Tensor, "*where out inp"]:
     """`b[n, m] = q[n]^T W[n] v[n, m]` (Luong 2015, general). With the identity it is `dot_score`."""
-    return dot_score(einsum(query, weight, "... out dim, out dim to -> ... out to"), votes)
+    return dot_score(vote_products(query.unsqueeze(-2), weight.unsqueeze(1)).squeeze(-2), votes)
 
 
 def additive_score(
@@ -41,8 +43,10 @@ def additive_score(
     weight: Float[Tensor, "out hidden"],
 ) -> Float[Tensor, "*where out inp"]:
     """`b[n, m] = w[n] . tanh(Wq[n] q[n] + Wk[n] v[n, m] + b[n])` (Bahdanau 2015; Luong's concat is the same)."""
-    asked = einsum(query, of_query, "... out dim, out dim hidden -> ... out hidden") + bias
-    keys = einsum(votes, of_vote, "... out inp dim, out dim hidden -> ... out inp hidden")
+    asked = vote_products(query.unsqueeze(-2), of_query.unsqueeze(1)).squeeze(-2) + bias  # (..., out, hidden)
+    keys = vote_products(votes, of_vote.unsqueeze(1))  # (..., out, inp, hidden)
+    if along_positions(keys, asked, weight):
+        return agreements(SumWithVector.apply(keys, asked).tanh(), weight.expand_as(asked))
     return einsum((keys + asked.unsqueeze(-2)).tanh(), weight, "... out inp hidden, out hidden -> ... out inp")
 
 

@@ -1,14 +1,14 @@
 """Self-routing: an input capsule alone decides where it goes."""
 
 import torch
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
-from arcaps.functional import mix_votes, shares_of
+from arcaps.functional import agreements, mix_votes, shares_of
 from arcaps.routing.base import Compete, Routing
+from arcaps.votes import votes_of_patches
 
 
 def self_routing(
@@ -29,11 +29,11 @@ def self_routing(
     Returned are the capsules `s`, the coefficients `a * r` and the presence `A`, whose sum over the outputs is 1.
     Where all inputs are absent, all three are 0.
     """
-    logits = einsum(inputs, weight, "... inp in_dim, inp in_dim out -> ... out inp") + bias.T
+    logits = votes_of_patches(inputs, weight.unsqueeze(-1), bias.unsqueeze(-1)).squeeze(-1)  # (..., out, inp)
     shares = compete(logits)
     everywhere = torch.ones_like(shares[..., 0, :]) if presence is None else presence
     weights = shares * everywhere.unsqueeze(-2)
-    sure = einsum(shares, shares_of(everywhere), "... out inp, ... inp -> ... out")
+    sure = agreements(shares, shares_of(everywhere))
     return Routed(mix_votes(votes, shares_of(weights)), weights, sure)
 
 

@@ -1,13 +1,12 @@
 """Spectral routing: the capsule is the direction that the votes have in common."""
 
 import torch
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.errors import ArcapsError
-from arcaps.functional import unit
+from arcaps.functional import agreements, mix_votes, sum_over, unit, with_elements_last
 from arcaps.routing.base import Routing
 from arcaps.schedule import Scheduled
 
@@ -78,11 +77,11 @@ def spectral_routing(
     rows = rows.float() if dtype in (torch.float16, torch.bfloat16) else rows
     largest = rows.detach().abs().amax((-2, -1), keepdim=True)
     rows = rows / torch.where(largest > torch.finfo(rows.dtype).eps, largest, torch.inf)  # nothing here has a scale
-    direction = principal_direction(rows)
-    along = einsum(rows, direction, "... inp dim, ... dim -> ... inp")
-    direction = unit(einsum(rows, along, "... inp dim, ... inp -> ... dim"))  # the power step
-    squares = einsum(rows, direction, "... inp dim, ... dim -> ... inp").square()
-    first, total = squares.sum(-1), rows.square().sum((-2, -1))
+    direction = torch.empty_like(rows[..., 0, :]).copy_(principal_direction(with_elements_last(rows)))
+    along = agreements(rows, direction)
+    direction = unit(mix_votes(rows, along))  # the power step
+    squares = agreements(rows, direction).square()
+    first, total = sum_over(squares, -1), sum_over(agreements(rows.square(), torch.ones_like(direction)), -1)
     ratio = first / torch.where(total > 0, total, 1)
     sure = (eta * (ratio - bias)).sigmoid() * (total > 0)
     coefficients = squares / torch.where(first > 0, first, 1).unsqueeze(-1)

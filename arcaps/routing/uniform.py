@@ -22,7 +22,7 @@ def blind_routing(
     compete: Callable[[Tensor], Tensor] = over_outputs,
 ) -> Routed:
     """Mix the votes by coefficients of these logits, the same for every image and position."""
-    logits = logits.to(votes.dtype).expand(votes.shape[:-1])
+    logits = torch.zeros_like(votes[..., 0]) + logits.to(votes.dtype)
     if over == "inputs":
         coefficients = softmax_of_present(logits, None if presence is None else presence.unsqueeze(-2))
     else:

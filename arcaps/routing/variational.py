@@ -6,19 +6,16 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from einops import einsum
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
 from arcaps.capsules import Routed
-from arcaps.compat import needs_plain_functions
 from arcaps.competition import over_outputs
-from arcaps.functional import mix_votes
-from arcaps.kernels import Squares
-from arcaps.kernels.squares import plain_squares
+from arcaps.functional import mix_votes, sum_over
 from arcaps.routing.agreement import check_iterations
 from arcaps.routing.base import Routing
+from arcaps.routing.differences import SquaredDifferences
 
 
 class Posterior(NamedTuple):
@@ -34,7 +31,7 @@ class Posterior(NamedTuple):
     """The expected logarithm of the precision's determinant."""
     log_share: Float[Tensor, "*where out"]
     """The expected logarithm of its part in the mixture."""
-    squares: Float[Tensor, "*where out inp dim"]
+    squares: SquaredDifferences
     """The squared differences of the votes and the centre."""
 
 
@@ -68,6 +65,22 @@ def digamma_by_series(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"
     return y.log() - 0.5 / y - series - below
 
 
+def sum_of_digammas(mass: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape"]:
+    """`sum over i < D of psi((D + 1 + R - i) / 2)`, with one digamma function in place of D where D is even.
+
+    Two terms that stand side by side are one of twice the argument, and whole steps are reciprocals:
+
+        psi(x) + psi(x + 1/2) = 2 psi(2 x) - 2 ln 2;     psi(x + k) = psi(x) + sum over i < k of 1 / (x + i)
+
+    The pairs are `2 psi(2 + R + 2 j) - 2 ln 2`, j < D / 2. Where D is odd, one term is left: `psi((D + 1 + R) / 2)`.
+    """
+    pairs = dim // 2
+    total = 2 * pairs * (digamma(2 + mass) - log(2))
+    for i in range(2 * pairs - 2):
+        total = total + 2 * (pairs - 1 - i // 2) / (2 + i + mass)
+    return total + digamma((dim + 1 + mass) / 2) if dim % 2 else total
+
+
 def posterior_of(votes: Float[Tensor, "*where out inp dim"], weights: Float[Tensor, "*where out inp"]) -> Posterior:
     """Update the distribution of the parameters of each output, with priors alpha0 = kappa0 = 1, m0 = 0, Psi0 = I.
 
@@ -77,13 +90,12 @@ def posterior_of(votes: Float[Tensor, "*where out inp dim"], weights: Float[Tens
     E ln pi = psi(alpha) - psi(sum over n of alpha)
     """
     dim = votes.shape[-1]
-    mass = weights.sum(-1)
+    mass = sum_over(weights, -1)
     centre = mix_votes(votes, weights) / (1 + mass.unsqueeze(-1))
-    squares = plain_squares(votes, centre) if needs_plain_functions() else Squares.apply(votes, centre)
-    scatter = 1 + mix_votes(squares, weights) + centre.square()
-    degrees = (dim + 1 + mass).unsqueeze(-1) - torch.arange(dim, dtype=votes.dtype, device=votes.device)
-    log_precision = digamma(degrees / 2).sum(-1) + dim * log(2) - scatter.log().sum(-1)
-    log_share = digamma(1 + mass) - digamma((1 + mass).sum(-1, keepdim=True))
+    squares = SquaredDifferences(votes, centre)
+    scatter = 1 + squares.over_inputs(weights) + centre.square()
+    log_precision = sum_of_digammas(mass, dim) + dim * log(2) - sum_over(scatter.log(), -1)
+    log_share = digamma(1 + mass) - digamma(sum_over(1 + mass, -1).unsqueeze(-1))
     return Posterior(mass, centre, scatter, log_precision, log_share, squares)
 
 
@@ -95,9 +107,9 @@ def expected_log_likelihood(posterior: Posterior) -> Float[Tensor, "*where out i
     It is the expected logarithm of the density of each vote under each output, and of that output's part.
     """
     dim = posterior.centre.shape[-1]
-    distance = einsum(posterior.squares, posterior.scatter.reciprocal(), "... inp dim, ... dim -> ... inp")
+    distance = posterior.squares.over_elements(posterior.scatter.reciprocal())
     of_output = posterior.log_share + (posterior.log_precision - dim * log(2 * pi) - dim / (1 + posterior.mass)) / 2
-    return of_output.unsqueeze(-1) - (dim + 1 + posterior.mass).unsqueeze(-1) / 2 * distance
+    return distance * (-(dim + 1 + posterior.mass) / 2).unsqueeze(-1) + of_output.unsqueeze(-1)
 
 
 def variational_routing(
@@ -122,7 +134,7 @@ def variational_routing(
     def weigh(logits: Tensor) -> Tensor:
         return compete(logits) if presence is None else compete(logits) * presence.unsqueeze(-2)
 
-    coefficients = weigh(votes.new_zeros(votes.shape[:-1]))
+    coefficients = weigh(torch.zeros_like(votes[..., 0]))
     posterior = posterior_of(votes, coefficients)
     for _ in range(iterations - 1):
         coefficients = weigh(expected_log_likelihood(posterior))

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from arcaps.capsules import Capsules
 from arcaps.errors import ArcapsError
 from arcaps.init import glorot_uniform_
+from arcaps.kernels import ConvolvedVotes
 from arcaps.votes.base import Overlap, Votes
-from arcaps.votes.patches import make_patches, make_windows, votes_of_patches
+from arcaps.votes.patches import make_patches, make_windows, positions_may_come_last, votes_of_patches
 
 
 class KernelVotes(Votes):
@@ -56,7 +57,7 @@ class KernelVotes(Votes):
 class ConvVotes(KernelVotes, name="conv"):
     """The paper's convolutional transform: `s~[n, m] = Conv(u[m])`, a kernel for each pair (m, n) of channels (eq. 5).
 
-    It is a convolution with one group per input channel, computed as a product of patches and kernels.
+    It is a convolution of each input channel.
 
     | paper            | here                                                                     |
     |------------------|--------------------------------------------------------------------------|
@@ -97,6 +98,20 @@ class ConvVotes(KernelVotes, name="conv"):
         """What each kernel sees; with `kernels` it makes the votes."""
         self.check(capsules)
         return make_patches(capsules, self.kernel, stride=self.stride, padding=self.padding)
+
+    def forward(
+        self, capsules: Float[Tensor, "batch height width in_caps in_dim"]
+    ) -> Float[Tensor, "batch new_height new_width out inp dim"]:
+        """The votes of the poses: as convolutions, with the positions last in memory, where there are many."""
+        if not positions_may_come_last(capsules):
+            return super().forward(capsules)
+        self.check(capsules)
+        height, width = self.new_size(capsules.shape[1], capsules.shape[2])
+        if height * width == 1:
+            return super().forward(capsules)
+        channels = rearrange(capsules, "b h w m d -> m b h w d")
+        votes = ConvolvedVotes.apply(channels, self.weight, self.bias, self.stride, self.padding)
+        return rearrange(votes, "m n e (b h w) -> b h w n m e", h=height, w=width)
 
     def presence(self, capsules: Capsules) -> Float[Tensor, "batch new_height new_width inp"] | None:
         if capsules.presence is None:
@@ -162,7 +177,8 @@ class WindowVotes(KernelVotes, name="window"):
         self, patches: Float[Tensor, "batch h w place inp in_dim"]
     ) -> Float[Tensor, "batch h w place out inp dim"]:
         """The votes of what stands in the windows, without coordinates."""
-        return votes_of_patches(patches, self.kernels, self.bias)
+        # shared places are moved beside the channels: the elements stay together
+        return votes_of_patches(patches, self.kernels, self.bias, positions_last=not self.shared)
 
     def with_coordinates(self, votes: Float[Tensor, "batch h w out inp dim"]) -> Float[Tensor, "batch h w out inp dim"]:
         """The votes, with the middle of each input's place in the window added to two elements."""

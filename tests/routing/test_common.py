@@ -88,6 +88,33 @@ def test_values_and_gradients_are_finite(spec: str, dtype: torch.dtype, counts: 
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
+@every_dtype
+@every_routing
+@pytest.mark.parametrize("present", [False, True])
+def test_the_order_of_the_votes_in_memory_changes_nothing(spec: str, dtype: torch.dtype, present: bool) -> None:
+    routing = made(spec, 5, 4, 6, dtype)
+    votes, inputs = torch.randn(2, 3, 4, 5, 6, dtype=dtype), torch.randn(2, 3, 5, IN_DIM, dtype=dtype)
+    presence = torch.rand(2, 3, 5, dtype=dtype) if present else None
+    if presence is not None:
+        presence[0, 0] = 0
+    positions_last = votes.permute(3, 2, 4, 0, 1).contiguous().permute(3, 4, 1, 0, 2)
+    results = []
+    for given in (votes, positions_last):
+        state = {name: value.clone() for name, value in routing.state_dict().items()}
+        leaves = [given.clone().requires_grad_(), inputs.clone().requires_grad_()]
+        assert leaves[0].stride() == given.stride()
+        found = route(routing, leaves[0], presence, leaves[1])
+        outputs = [tensor for tensor in found if tensor is not None]
+        value = sum((output * torch.linspace(-1, 1, output[0].numel()).view_as(output[0])).sum() for output in outputs)
+        assert isinstance(value, Tensor)
+        gradients = torch.autograd.grad(value, [*leaves, *routing.parameters()], allow_unused=True)
+        results.append([*outputs, *(gradient for gradient in gradients if gradient is not None)])
+        routing.load_state_dict(state)  # some follow running means
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-10
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("spec", [spec for spec in ROUTINGS if "spectral" not in spec])  # the direction has another
 def test_the_gradient_is_that_of_the_value(spec: str) -> None:
     routing = made(spec, 3, 2, 4, torch.float64)
