@@ -4,8 +4,8 @@
 
 A routing gets votes as a layer makes them (14x14 positions, 8 input and 8 output capsules, dim 16, patches of 144
 elements, float32, one thread). Its forward and backward pass are timed: gradients of the capsules and, where there is
-one, of the presence are ones. `attention` is timed by its function on votes too, not by the kernel from patches that
-the layer calls.
+one, of the presence are ones. `attention` is timed by its function on votes too, not by the kernel that the layer
+calls.
 
 The floor is the sum of two times, both from the same run:
 

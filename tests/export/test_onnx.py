@@ -89,6 +89,7 @@ def test_every_routing_exports(routing: str, digits: Dataset, tmp_path: Path) ->
         {"routing": "attention(heads=2, scale=True)"},
         {"routing": "attention(scale=True)", "activation": "capsule(across=True)"},
         {"activation": "capsule(compression=2)"},
+        {"activation": "capsule(norm=True)", "stages": (6,), "strides": (1,)},
         {"image_size": (20, 24), "channels": 3, "classes": 5},
         {"routing": "dynamic(iterations=2)", "activation": "squash_variant"},
     ],
