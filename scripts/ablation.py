@@ -28,6 +28,8 @@ DEEP = {"layers": 3, "strides": (2, 2, 1)}
 CODE = {"layout": "code"}
 ACROSS = {"class_activation": "capsule(across=True)"}
 HEADS = {"routing": "attention(heads=4)"}
+STAGE = {"stages": (64,), "strides": (1,)}
+NORM = {"activation": "capsule(norm=True)", "class_activation": "capsule"}
 COMMON: dict[str, Any] = {
     "epochs": 12,
     "validation": 0.05,
@@ -74,6 +76,10 @@ VARIANTS = (
     Variant("code, 4 heads everywhere, weight decay 0.1", {**CODE, **HEADS, "weight_decay": 0.1}),
     Variant("code, a quarter of the channels dropped", {**CODE, "channel_dropout": 0.25}),
     Variant("code, element dropout 0.25", {**CODE, "dropout": 0.25}),
+    Variant("code, a residual stage before the capsules", {**CODE, **STAGE}),
+    Variant("code, BatchNorm in the capsule layers", {**CODE, **NORM}),
+    Variant("code, residual stage and BatchNorm", {**CODE, **STAGE, **NORM}),
+    Variant("text, residual stage and BatchNorm", {**STAGE, **NORM}),
     Variant("affine map, 4 heads", {**ACROSS, "class_routing": "attention(heads=4)"}),
     Variant("initialisation of the authors' code", {"votes": "conv(fused=True)"}),
     Variant("element dropout 0.25 in place of 0.5", {"dropout": 0.25}),
