@@ -79,8 +79,9 @@ class CapsuleActivation(Activation, name="capsule"):
     With `compression=r` the affine map goes D -> D/r -> D, the feature compression that the paper's conclusion leaves
     to the future. With `across` one affine map goes across all channels, N * D -> N * D: every output capsule is made
     of all the routed vectors of its position. It is meant for the class layer, where it lets all channels serve every
-    class. With `norm` the affine map is followed by BatchNorm of each element over images and positions, as a
-    convolution is in a CNN: deep networks of capsules then learn faster.
+    class. With `norm` the affine map is followed by BatchNorm of each element over images and positions, with momentum
+    0.1, as a convolution is in a CNN; `fold` puts it into the map after training. With `images_at_once` it sees only
+    those images.
     """
 
     def __init__(self, caps: int, dim: int, *, compression: int = 1, across: bool = False, norm: bool = False) -> None:

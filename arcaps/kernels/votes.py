@@ -47,6 +47,7 @@ class ConvolvedVotes(torch.autograd.Function):
             maps = F.conv2d(image, weight, shift, stride, padding)  # (batch, out dim, new_height, new_width)
             rows = rearrange(maps, "b c h w -> c (b h w)")  # (out dim, row)
             if votes is None:
+                ctx.size = maps.shape[2:]
                 votes = aligned((len(capsules), *rows.shape), rows)  # (inp, out dim, row)
             votes[m].copy_(rows)
         assert votes is not None
@@ -67,12 +68,8 @@ class ConvolvedVotes(torch.autograd.Function):
         of_weights = []
         images, weights = as_convolutions(capsules, kernels)
         for m, (image, weight) in enumerate(zip(images, weights, strict=True)):
-            height, width = (
-                (side + 2 * pad - size) // ctx.stride + 1
-                for side, pad, size in zip(image.shape[2:], ctx.padding, weight.shape[2:], strict=True)
-            )
             rows = of_votes[m].flatten(0, 1).t().contiguous()  # (row, out dim)
-            of_maps = rearrange(rows, "(b h w) c -> b c h w", h=height, w=width)  # channels last in memory
+            of_maps = rearrange(rows, "(b h w) c -> b c h w", h=ctx.size[0], w=ctx.size[1])  # channels last in memory
             of_image, of_weight = convolution_gradients(of_maps, image, weight, ctx.stride, ctx.padding)
             of_capsules[m].copy_(rearrange(of_image, "b d h w -> b h w d"))
             of_weights.append(of_weight)  # (out dim, in_dim, i, j)
