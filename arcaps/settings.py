@@ -103,6 +103,8 @@ class Augmentation(Settings):
     """Scale by a factor from 1 - scale to 1 + scale, in x and in y on their own."""
     shear: float = within(0, 10, 0.0)
     """Shear by up to this, either way."""
+    elastic: float = within(0, 1, 0.0)
+    """Bend the image smoothly: move the points of a grid of 5x5 by up to this part of the side, either way."""
     flip: bool = False
     """Mirror every second image, left to right."""
     border: Border = "zeros"
@@ -110,7 +112,7 @@ class Augmentation(Settings):
 
     def __bool__(self) -> bool:
         """True if the images are changed at all."""
-        return any((self.rotation, self.shift, self.scale, self.shear, self.flip))
+        return any((self.rotation, self.shift, self.scale, self.shear, self.elastic, self.flip))
 
 
 @dataclass(frozen=True)

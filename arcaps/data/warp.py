@@ -1,4 +1,4 @@
-"""One batched affine warp, for augmentation, for affNIST and for the analysis.
+"""One batched warp, for augmentation, for affNIST and for the analysis: an affine map, and bending.
 
 Conventions, everywhere in arcaps:
 
@@ -6,7 +6,8 @@ Conventions, everywhere in arcaps:
 - a positive `angle`, in degrees, turns the picture counter-clockwise, as one sees it;
 - `shear` moves each point to the right by `shear` times its y;
 - a positive `shift_x` moves the picture to the right, a positive `shift_y` moves it down, in pixels;
-- the order is flip, scale, shear, rotate, shift;
+- `bend` moves the points of a coarse grid over the image, in pixels, and all between them smoothly;
+- the order is flip, scale, shear, rotate, shift, bend;
 - values between pixels are bilinear, in masks nearest; outside the image lies black ("zeros"), the nearest pixel
   ("border") or the mirrored image ("reflection").
 """
@@ -23,11 +24,13 @@ from arcaps.settings import Augmentation, Border
 
 Mode = Literal["bilinear", "nearest"]
 Numbers = Float[Tensor, " count"]
+KNOTS = 5
+"""Points of the grid that bending moves, in x and in y: on an MNIST digit about seven pixels apart."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """An affine transformation for each of `count` images. The module says what each number means."""
+    """A transformation for each of `count` images. The module says what each number means."""
 
     angle: Numbers
     shear: Numbers
@@ -36,6 +39,7 @@ class Transform:
     shift_x: Numbers
     shift_y: Numbers
     flip: Bool[Tensor, " count"]
+    bend: Float[Tensor, "count 2 knots knots"]
 
     @classmethod
     def make(
@@ -63,6 +67,7 @@ class Transform:
             for_each(shift_x),
             for_each(shift_y),
             torch.as_tensor(flip).expand(count),
+            torch.zeros(()).expand(count, 2, KNOTS, KNOTS),
         )
 
     def __len__(self) -> int:
@@ -116,11 +121,16 @@ def warp(
     columns = torch.arange(new_width, dtype=torch.float64, device=images.device) - (new_width - 1) / 2
     back = torch.linalg.inv(transform.linear()).to(images.device)
     shift = transform.shift().to(images.device)
-    x = columns[None, :] - shift[:, :1]
-    y = rows[None, :] - shift[:, 1:]
+    x = (columns[None, :] - shift[:, :1])[:, None, :]
+    y = (rows[None, :] - shift[:, 1:])[:, :, None]
+    if transform.bend.any():
+        bend = F.interpolate(
+            transform.bend.to(images.device), (new_height, new_width), mode="bicubic", align_corners=True
+        )
+        x, y = x - bend[:, 0], y - bend[:, 1]
     # where each new pixel comes from, from the middle of the old image: x' = a x + b y
-    source_x = back[:, 0, 0, None, None] * x[:, None, :] + back[:, 0, 1, None, None] * y[:, :, None]
-    source_y = back[:, 1, 0, None, None] * x[:, None, :] + back[:, 1, 1, None, None] * y[:, :, None]
+    source_x = back[:, 0, 0, None, None] * x + back[:, 0, 1, None, None] * y
+    source_y = back[:, 1, 0, None, None] * x + back[:, 1, 1, None, None] * y
     grid = torch.stack([source_x * (2 / width), source_y * (2 / height)], dim=-1).to(images.dtype)
     return F.grid_sample(images, grid, mode=mode, padding_mode=border, align_corners=False)
 
@@ -139,9 +149,13 @@ def warp_masks(
 def sample_transforms(
     augmentation: Augmentation, count: int, image_size: tuple[int, int], generator: torch.Generator
 ) -> Transform:
-    """Sample a transformation for each image. As many random values are drawn whatever the settings."""
+    """Sample a transformation for each image. What is drawn for one image does not depend on which others are used."""
     values = 2 * torch.rand(7, count, dtype=torch.float64, generator=generator) - 1
     height, width = image_size
+    bend = torch.zeros(()).expand(count, 2, KNOTS, KNOTS)
+    if augmentation.elastic:
+        side = torch.tensor([width, height])[:, None, None]
+        bend = augmentation.elastic * side * (2 * torch.rand(bend.shape, generator=generator) - 1)
     return Transform(
         angle=augmentation.rotation * values[0],
         shear=augmentation.shear * values[1],
@@ -150,6 +164,7 @@ def sample_transforms(
         shift_x=augmentation.shift * width * values[4],
         shift_y=augmentation.shift * height * values[5],
         flip=(values[6] > 0) & augmentation.flip,
+        bend=bend,
     )
 
 

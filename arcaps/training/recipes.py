@@ -143,12 +143,13 @@ RECIPES = {
         ),
         Recipe(
             "cifar10-small",
-            "a small network, CIFAR-10 with flips and shifts: a leaderboard of routings",
+            "a small network, 10,000 images of CIFAR-10 with flips and shifts: a leaderboard of routings",
             "cifar10",
             **LITTLE,
             augmentation=Augmentation(shift=0.1, flip=True),
             validation=0.04,
-            epochs=4,
+            limit=10000,
+            epochs=5,
         ),
         Recipe("folder", "images of your own: give --data", "", **MODERN, augmentation=DIGIT_CHANGES, epochs=30),
     )

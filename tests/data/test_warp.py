@@ -1,5 +1,6 @@
 """The warp against an independent reference and cases done by hand."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,44 @@ def test_augmentation_stays_in_its_ranges_and_fills_them() -> None:
         assert values.mean().item() == pytest.approx((low + high) / 2, abs=0.02 * (high - low))
     assert transform.flip.float().mean().item() == pytest.approx(0.5, abs=0.02)
     assert not sample_transforms(Augmentation(), 100, (8, 8), torch.Generator()).flip.any()
+
+
+def test_bending_moves_the_points_of_its_grid_and_leaves_the_others() -> None:
+    """On 9x9 pixels the points of the grid of 5x5 lie on every second pixel."""
+    bend = torch.zeros(1, 2, 5, 5)
+    bend[0, 0, 2, 3], bend[0, 1, 2, 3] = 1.0, -2.0  # the point at row 4, column 6: one to the right, two up
+    transform = dataclasses.replace(Transform.make(1), bend=bend)
+    numbers = torch.arange(81.0).view(1, 1, 9, 9)
+    moved = warp(numbers, transform, border="border")
+    assert moved[0, 0, 4, 6].item() == pytest.approx(numbers[0, 0, 6, 5].item(), abs=1e-4)  # what was left and below
+    others = torch.ones(9, 9, dtype=torch.bool)
+    others[:, 2:] = False
+    others[0::2, 0::2] = True
+    others[4, 6] = False
+    torch.testing.assert_close(moved[0, 0][others], numbers[0, 0][others], rtol=0, atol=1e-4)
+    halfway = moved[0, 0, 4, 5] - numbers[0, 0, 4, 5]
+    assert 0 < halfway < moved[0, 0, 4, 6] - numbers[0, 0, 4, 6]
+
+
+def test_elastic_augmentation_bends_each_image_within_its_range() -> None:
+    augmentation = Augmentation(elastic=0.1)
+    assert augmentation
+    transform = sample_transforms(augmentation, 1000, (10, 40), torch.Generator().manual_seed(0))
+    for values, most in zip(transform.bend.unbind(1), (4, 1), strict=True):
+        assert 0.99 * most < values.abs().max() <= most
+        assert values.mean().item() == pytest.approx(0, abs=0.02 * most)
+    digits = load_data("digits").test.images[:2].repeat(2, 1, 1, 1).float()
+    bent = augment(digits, augmentation, torch.Generator().manual_seed(0))
+    assert (bent[0] - bent[2]).abs().max() > 50  # the same digit, bent in two ways
+    assert bent.sum().item() == pytest.approx(digits.sum().item(), rel=0.2)  # and still whole
+
+
+def test_elastic_augmentation_leaves_the_other_changes_as_they_were() -> None:
+    settings = {"rotation": 20.0, "shift": 0.1, "flip": True}
+    without = sample_transforms(Augmentation(**settings), 10, (8, 8), torch.Generator().manual_seed(0))
+    bent = sample_transforms(Augmentation(**settings, elastic=0.1), 10, (8, 8), torch.Generator().manual_seed(0))
+    assert torch.equal(without.linear(), bent.linear())
+    assert torch.equal(without.shift(), bent.shift())
 
 
 def test_no_augmentation_changes_nothing() -> None:
