@@ -40,6 +40,7 @@ class Transform:
     shift_y: Numbers
     flip: Bool[Tensor, " count"]
     bend: Float[Tensor, "count 2 knots knots"]
+    """No knots: not bent."""
 
     @classmethod
     def make(
@@ -67,7 +68,7 @@ class Transform:
             for_each(shift_x),
             for_each(shift_y),
             torch.as_tensor(flip).expand(count),
-            torch.zeros(()).expand(count, 2, KNOTS, KNOTS),
+            torch.zeros(count, 2, 0, 0),
         )
 
     def __len__(self) -> int:
@@ -123,7 +124,7 @@ def warp(
     shift = transform.shift().to(images.device)
     x = (columns[None, :] - shift[:, :1])[:, None, :]
     y = (rows[None, :] - shift[:, 1:])[:, :, None]
-    if transform.bend.any():
+    if transform.bend.numel():
         bend = F.interpolate(
             transform.bend.to(images.device), (new_height, new_width), mode="bicubic", align_corners=True
         )
@@ -152,10 +153,9 @@ def sample_transforms(
     """Sample a transformation for each image. What is drawn for one image does not depend on which others are used."""
     values = 2 * torch.rand(7, count, dtype=torch.float64, generator=generator) - 1
     height, width = image_size
-    bend = torch.zeros(()).expand(count, 2, KNOTS, KNOTS)
-    if augmentation.elastic:
-        side = torch.tensor([width, height])[:, None, None]
-        bend = augmentation.elastic * side * (2 * torch.rand(bend.shape, generator=generator) - 1)
+    knots = KNOTS if augmentation.elastic else 0
+    bend = 2 * torch.rand(count, 2, knots, knots, generator=generator) - 1
+    bend *= augmentation.elastic * torch.tensor([width, height])[:, None, None]
     return Transform(
         angle=augmentation.rotation * values[0],
         shear=augmentation.shear * values[1],
