@@ -24,6 +24,7 @@ MODERN: dict[str, Any] = {
 }
 CIFAR_CHANGES = Augmentation(shift=0.1, rotation=20.0, flip=True)
 DIGIT_CHANGES = Augmentation(shift=0.1, rotation=15.0, scale=0.1, shear=0.1)
+WRITING_CHANGES = dataclasses.replace(DIGIT_CHANGES, elastic=0.05)
 OURS: dict[str, Any] = {"layout": "code", "batch_norm_momentum": 0.1}
 DEEP: dict[str, Any] = {"layers": 3, "strides": (2, 2, 1), "routing": "attention(heads=4)"}
 HALF: dict[str, Any] = {"dim": 16, "stem_channels": 32}
@@ -93,7 +94,7 @@ RECIPES = {
         *PAPER,
         *map(as_in_the_code, PAPER),
         our_variant(MNIST, STAGED, epochs=14),
-        our_variant(MNIST_PLUS, {**STAGED, "dropout": 0.25}, augmentation=DIGIT_CHANGES, epochs=20),
+        our_variant(MNIST_PLUS, {**STAGED, "dropout": 0.25}, augmentation=WRITING_CHANGES, epochs=30),
         our_variant(AFFNIST, {**DEEP, "stem_channels": 32}, epochs=10),
         our_variant(CIFAR, DEEPLY_STAGED, weight_decay=0.05, epochs=30, halve_after=None),
         our_variant(
