@@ -61,7 +61,7 @@ def load_splits(
     `stored` is what a run folder says of its data: the same images are found again, and changes are named, in a
     warning or with `strict` in an error. `given` are data from memory in place of the recipe's.
     """
-    loaded = load_parts(recipe, data_dir, stored or {}, strict) if given is None else given
+    loaded = load_parts(recipe, data_dir, stored or {}, strict) if given is None else fit_to_recipe(given, recipe)
     train, validation, test = loaded
     if train is None:
         raise ArcapsError(f"{recipe.data} has no images to train on: give --data another data set")
@@ -90,6 +90,25 @@ def load_splits(
 
 WHOLE_FOLDER: dict[str, Any] = {"test": 1.0}
 """A folder to test on is tested as a whole, unless it has a test part."""
+
+
+def fit_to_recipe(given: Data, recipe: Recipe) -> Data:
+    """Data from memory in the size, channels and inversion that the recipe names; all parts must be alike."""
+    first = given.train or given.test
+    if recipe.image_size or recipe.channels or recipe.invert:
+        wanted = replace(
+            first.preprocessing,
+            size=recipe.image_size or first.image_size,
+            channels=recipe.channels or first.channels,
+            fit=recipe.fit,
+            invert=recipe.invert or first.preprocessing.invert,
+        )
+        return given.map(lambda part: part.fit(wanted))
+    for part in (given.validation, given.test):
+        if part is not None and (part.channels, *part.image_size) != (first.channels, *first.image_size):
+            sizes = ["x".join(map(str, (data.channels, *data.image_size))) for data in (first, part)]
+            raise ArcapsError(f"{first.name} has images of {sizes[0]}, {part.name} of {sizes[1]}: give image_size")
+    return given
 
 
 def load_parts(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from arcaps import ArcapsError, create_model
+from arcaps.data import Data, load_data
 from arcaps.training import RECIPES, find_recipe
 from arcaps.training.api import choose_recipe
 from arcaps.training.leaderboard import LEADERBOARDS
@@ -116,6 +117,20 @@ def test_images_of_a_run() -> None:
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
     with pytest.raises(ArcapsError, match="give --data FOLDER"):
         load_splits(RECIPES["folder"])
+
+
+def test_images_from_memory_come_to_the_recipes_size() -> None:
+    digits = load_data("digits")
+    assert digits.train is not None
+    recipe = find_recipe("digits", image_size=40, fit="pad", channels=3, invert=True)
+    found, expected = load_splits(recipe, given=digits), load_splits(recipe)
+    for part in ("train", "validation", "test"):
+        assert torch.equal(getattr(found, part).images, getattr(expected, part).images)
+    assert found.train.preprocessing == expected.train.preprocessing
+    larger = Data(digits.train, None, digits.test.pad((40, 40)))
+    with pytest.raises(ArcapsError, match=r"digits, train has images of 1x28x28, .* of 1x40x40: give image_size"):
+        load_splits(find_recipe("digits"), given=larger)
+    assert load_splits(find_recipe("digits", image_size=40, fit="pad"), given=larger).train.image_size == (40, 40)
 
 
 def test_options_that_another_model_drops_are_named(caplog: pytest.LogCaptureFixture) -> None:
