@@ -1,4 +1,4 @@
-"""What each choice in AR CapsNet gives, on validation images alone: python scripts/ablation.py [NAME ...]
+"""What each choice in AR CapsNet gives, on validation images alone: python scripts/ablation.py [--only NAME ...]
 
 Every variant is trained on the same 10,000 training digits of MNIST and evaluated on 40,000 others; the test digits
 take no part. The network is small (dim 16, stem of 32 channels), so that a variant takes minutes. The figures go to
@@ -6,14 +6,14 @@ docs/records/ablation.json and the table to docs/results.md; variants that are t
 """
 
 import json
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import torch
+import tyro
 
 from arcaps import train
 from arcaps.data import Data, Loader, load_data
@@ -29,6 +29,7 @@ CODE = {"layout": "code"}
 ACROSS = {"class_activation": "capsule(across=True)"}
 HEADS = {"routing": "attention(heads=4)"}
 STAGE = {"stages": (64,), "strides": (1,)}
+FUSED = {"votes": "conv(fused=True)"}
 NORM = {"activation": "capsule(norm=True)", "class_activation": "capsule"}
 COMMON: dict[str, Any] = {
     "epochs": 12,
@@ -53,6 +54,7 @@ class Variant:
     name: str
     options: dict[str, Any] = field(default_factory=dict)
     recipe: str = "mnist-fast"
+    seeds: tuple[int, ...] = (0,)
 
 
 VARIANTS = (
@@ -81,7 +83,10 @@ VARIANTS = (
     Variant("code, residual stage and BatchNorm", {**CODE, **STAGE, **NORM}),
     Variant("text, residual stage and BatchNorm", {**STAGE, **NORM}),
     Variant("affine map, 4 heads", {**ACROSS, "class_routing": "attention(heads=4)"}),
-    Variant("initialisation of the authors' code", {"votes": "conv(fused=True)"}),
+    Variant("our initialisation, 20 epochs", {"epochs": 20}, seeds=(0, 1, 2)),
+    Variant("initialisation of the authors' code, 20 epochs", {**FUSED, "epochs": 20}, seeds=(0, 1, 2)),
+    Variant("code, our initialisation, 20 epochs", {**CODE, "epochs": 20}, seeds=(0, 1, 2)),
+    Variant("code, initialisation of the authors' code, 20 epochs", {**CODE, **FUSED, "epochs": 20}, seeds=(0, 1, 2)),
     Variant("element dropout 0.25 in place of 0.5", {"dropout": 0.25}),
     Variant("augmented", recipe="mnist+-fast"),
     Variant("augmented, layout of the code", CODE, "mnist+-fast"),
@@ -100,10 +105,10 @@ def digits() -> Data:
     return Data(chosen, None, rest.split(0.8)[1])
 
 
-def measure(variant: Variant, data: Data, seed: int) -> dict[str, Any]:
+def measure(variant: Variant, data: Data, seed: int, precision: str) -> dict[str, Any]:
     """Train, and the figures."""
     with tempfile.TemporaryDirectory() as folder:
-        options = {**COMMON, **variant.options, "data": data, "seed": seed}
+        options = {**COMMON, **variant.options, "data": data, "seed": seed, "precision": precision}
         run: Run = train(variant.recipe, run=Path(folder) / "run", **options)
         model, metrics, result = run.model().eval(), run.metrics, run.result
         assert result is not None
@@ -115,6 +120,7 @@ def measure(variant: Variant, data: Data, seed: int) -> dict[str, Any]:
             "recipe": variant.recipe,
             "options": run.recipe.as_dict()["options"],
             "seed": seed,
+            "precision": run.config["settings"]["precision"],
             "error": 1 - result.test["accuracy"],
             "count": len(data.test),
             "reconstruction": metrics[-1]["losses"].get("reconstruction"),
@@ -135,20 +141,22 @@ def read_records() -> list[dict[str, Any]]:
 def table(records: list[dict[str, Any]]) -> str:
     """The records as Markdown."""
     lines = [
-        "| variant | error | n | parameters | entropy of the class layer | reconstruction loss |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| variant | error | n | epochs | parameters | entropy of the class layer | reconstruction loss |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for variant in VARIANTS:
         rows = [row for row in records if row["name"] == variant.name]
         if rows:
-            error, entropy = (mean(row[key] for row in rows) for key in ("error", "entropy"))
+            errors = [row["error"] for row in rows]
+            spread = f" ± {stdev(errors):.2%}" if len(errors) > 1 else ""
             drawn = [row["reconstruction"] for row in rows if row["reconstruction"] is not None]
             cells = [
                 variant.name,
-                f"{error:.2%}",
+                f"{mean(errors):.2%}{spread}",
                 len(rows),
+                rows[0]["epochs"],
                 f"{rows[0]['parameters']:,}",
-                f"{entropy:.2f}",
+                f"{mean(row['entropy'] for row in rows):.2f}",
                 f"{mean(drawn):.4f}" if drawn else "",
             ]
             lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -161,19 +169,23 @@ def write_page(records: list[dict[str, Any]]) -> None:
     PAGE.write_text(before + MARKS[0] + table(records) + MARKS[1] + rest.split(MARKS[1])[1])
 
 
-def main(names: list[str]) -> None:
-    """Train what is missing."""
+def main(only: tuple[str, ...] = (), precision: str = "auto") -> None:
+    """Train what is missing, and make the table.
+
+    Args:
+        only: Names of variants; by default all.
+        precision: auto (float32 on CPUs), float32 or bfloat16.
+    """
     data = digits()
-    for variant in VARIANTS:
-        known = any(row["name"] == variant.name for row in read_records())
-        if known or (names and variant.name not in names):
+    chosen = [(variant, seed) for variant in VARIANTS for seed in variant.seeds if not only or variant.name in only]
+    for variant, seed in chosen:
+        if any((row["name"], row["seed"]) == (variant.name, seed) for row in read_records()):
             continue
-        records = [measure(variant, data, seed=0)]
-        records = [*read_records(), *records]  # another process may have added some
-        RECORDS.write_text(json.dumps(records, indent=1) + "\n")
-        print(f"{variant.name}: {records[-1]['error']:.2%} error", flush=True)
+        found = measure(variant, data, seed, precision)
+        RECORDS.write_text(json.dumps([*read_records(), found], indent=1) + "\n")  # another process may have added some
+        print(f"{variant.name}, seed {seed}: {found['error']:.2%} error", flush=True)
     write_page(read_records())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    tyro.cli(main)
