@@ -89,7 +89,7 @@ ROWS = (
         "mnist-capsule-net",
         "MNIST, CapsuleNet, our protocol",
         "mnist-fast",
-        {"model": "capsule_net", "epochs": 4},
+        {"model": "capsule_net", "epochs": 2},
         seeds=(0,),
     ),
     Row("cifar10+-fast", "CIFAR-10+, our variant", "cifar10+-fast", seeds=(0,), paper=0.8861),
