@@ -83,7 +83,7 @@ ROWS = (
     Row("mnist+-authors", "MNIST+, class layer of the authors' code", "mnist+-authors", paper=0.9946),
     Row("mnist-no-decoder", "MNIST, our variant without its decoder", "mnist-fast", {"decoder": False}, seeds=(0,)),
     Row("mnist-cnn", "MNIST, CNN of the same size, our protocol", "mnist-fast", CNN),
-    Row("mnist+-cnn", "MNIST+, CNN of the same size, our protocol", "mnist+-fast", {**CNN, "epochs": 12}, seeds=(0,)),
+    Row("mnist+-cnn", "MNIST+, CNN of the same size, our protocol", "mnist+-fast", {**CNN, "epochs": 8}, seeds=(0,)),
     Row("affnist-cnn", "affNIST (regenerated), CNN of the same size, our protocol", "affnist-fast", LARGER_CNN),
     Row(
         "mnist-capsule-net",
