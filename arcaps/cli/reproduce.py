@@ -45,10 +45,10 @@ def reproduce(
     if status:
         print_status(only, folder)
     elif page:
-        from arcaps.reports.results import fill_page, read_records, results_table
+        from arcaps.reports.results import fill_results
 
         for path in pages:
-            fill_page(path, results_table(read_records(records)))
+            fill_results(path, records)
             print(f"written: {path}")
     else:
         try:

@@ -12,6 +12,10 @@ from arcaps.training.reproduce import ROWS, Row
 
 START, END = "<!-- results: made by arcaps reproduce --page -->", "<!-- end of results -->"
 """What stands before and after the table in a page."""
+MAIN_START = "<!-- main results: made by arcaps reproduce --page -->"
+"""What stands before the table in a page that shows the main rows alone."""
+DATA = ("MNIST", "MNIST+", "affNIST (regenerated)", "CIFAR-10", "CIFAR-10+")
+"""The data sets with which the titles of the rows begin, in the order of the table."""
 
 Record = dict[str, Any]
 
@@ -25,17 +29,21 @@ def read_records(folder: Path) -> dict[str, list[Record]]:
     return records
 
 
-def results_table(records: dict[str, list[Record]]) -> str:
-    """Build the Markdown table: what the paper reports, what we measured, at what cost, by which command."""
+def results_table(records: dict[str, list[Record]], *, main: bool = False) -> str:
+    """Build the Markdown table: what the paper reports, what we measured, at what cost, by which command.
+
+    With `main`, only the main rows, without ensembles and test-time shifts.
+    """
     lines = [
         "| experiment | paper | test accuracy | parameters | epochs | s per epoch | `arcaps reproduce --only` |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
-    for row in ROWS:
+    for row in sorted(ROWS, key=lambda row: DATA.index(row.title.split(",")[0])):
         found = records.get(row.name, [])
         runs = [record for record in found if "runs" not in record]
-        if runs:
+        if runs and not (main and row.variation):
             lines.append(table_line(row, runs))
+        if runs and not main:
             lines += [line for record in found if "runs" in record for line in combined_lines(row, record)]
     return "\n".join(lines)
 
@@ -93,6 +101,12 @@ def accuracy(records: list[Record]) -> str:
     others = [record["result"].get("chosen_as_in_the_paper") for record in finished]
     chosen = [other["test"]["accuracy"] for other in others if other]
     return f"{text}; epoch chosen as in the paper: {mean(chosen):.2%}" if chosen else text
+
+
+def fill_results(page: Path, records: Path) -> None:
+    """Put the table of these records between the marks of a page; which of the two tables, its mark says."""
+    main = MAIN_START in page.read_text()
+    fill_page(page, results_table(read_records(records), main=main), start=MAIN_START if main else START)
 
 
 def fill_page(page: Path, table: str, *, start: str = START, end: str = END) -> None:

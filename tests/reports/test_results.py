@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from arcaps import ArcapsError
-from arcaps.reports.results import END, START, fill_page, read_records, results_table
+from arcaps.reports.results import DATA, END, MAIN_START, START, fill_page, read_records, results_table
 from arcaps.training.reproduce import ROWS, choose_rows, queue, write_record
 
 ROOT = Path(__file__).parents[2]
@@ -28,11 +28,24 @@ def make_record(row: str, seed: int, accuracy: float | None) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("page", ["docs/results.md", "README.md"])
-def test_the_pages_show_what_the_records_say(page: str) -> None:
+@pytest.mark.parametrize(("page", "start"), [("docs/results.md", START), ("README.md", MAIN_START)])
+def test_the_pages_show_what_the_records_say(page: str, start: str) -> None:
     text = (ROOT / page).read_text()
-    shown = text.split(START)[1].split(END)[0].strip()
-    assert shown == results_table(read_records(ROOT / "docs/records/results"))
+    shown = text.split(start)[1].split(END)[0].strip()
+    assert shown == results_table(read_records(ROOT / "docs/records/results"), main=start == MAIN_START)
+
+
+def test_the_table_goes_by_data_set_and_the_main_one_leaves_variations_out() -> None:
+    records = {row.name: [make_record(row.name, 0, 0.99)] for row in ROWS}
+    records["mnist-fast"].append(
+        {"row": "mnist-fast", "runs": ["mnist-fast-seed0"], "shifts": [records["mnist-fast"][0]["result"]["test"]]}
+    )
+    titles = [line.split(" | ")[0].removeprefix("| ") for line in results_table(records).splitlines()[2:]]
+    places = [DATA.index(title.split(",")[0]) for title in titles]
+    assert places == sorted(places)
+    assert len(titles) == len(ROWS) + 1
+    main = [line.split("`")[1] for line in results_table(records, main=True).splitlines()[2:]]
+    assert sorted(main) == sorted(row.name for row in ROWS if not row.variation)
 
 
 def test_a_line_over_several_seeds(tmp_path: Path) -> None:
