@@ -257,7 +257,7 @@ class ARCapsNetConfig(BackboneConfig):
     """Activation of every capsule layer, by name, with options: squash, "capsule(compression=4)"."""
     head: Literal["full", "pooled"] = "full"
     """The class layer: the paper's full kernel, or pooled, where all positions share their votes, each vote says where
-    it is from, and an attention that treats all inputs alike chooses among positions and channels."""
+    it is from, and an attention that treats all inputs alike chooses among all of them; for use with stages."""
     class_votes: str | None = None
     """Votes of the class layer, where they are not those of the head."""
     class_routing: str | None = None

@@ -88,8 +88,9 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
 
     Its options are the fields of `arcaps.settings.ARCapsNetConfig`. The class layer's parameters grow with the area it
     sees: for larger images give more layers a stride of 2. With `head="pooled"` they do not: each input capsule votes
-    by itself, with matrices that all positions share. Such a head sees an image part by part, so give it layers enough
-    below that a capsule sees most of the image.
+    by itself, with matrices that all positions share, so a shift does not have to be learned at every position. Such a
+    head sees an image part by part: give it residual stages below, `stages=(32, 64), activation="capsule(norm=True)",
+    class_activation="capsule"`, without which it learns slowly.
     """
 
     config_class = ARCapsNetConfig

@@ -24,9 +24,7 @@ MODERN: dict[str, Any] = {
 }
 CIFAR_CHANGES = Augmentation(shift=0.1, rotation=20.0, flip=True)
 DIGIT_CHANGES = Augmentation(shift=0.1, rotation=15.0, scale=0.1, shear=0.1)
-WRITING_CHANGES = dataclasses.replace(DIGIT_CHANGES, elastic=0.05)
 OURS: dict[str, Any] = {"layout": "code", "batch_norm_momentum": 0.1}
-DEEP: dict[str, Any] = {"layers": 3, "strides": (2, 2, 1), "routing": "attention(heads=4)"}
 HALF: dict[str, Any] = {"dim": 16, "stem_channels": 32}
 STAGED: dict[str, Any] = {
     **HALF,
@@ -36,6 +34,8 @@ STAGED: dict[str, Any] = {
     "class_activation": "capsule",
 }
 """A residual stage before the capsules, and BatchNorm in all capsule layers but the last."""
+POOLED: dict[str, Any] = {**STAGED, "stages": (64, 128), "head": "pooled", "layout": "text"}
+"""Two stages, and a class layer whose votes all positions share."""
 DEEPLY_STAGED: dict[str, Any] = {**STAGED, "stages": (96, 192), "strides": (1, 1, 1, 1), "dropout": 0.1}
 AUTHORS: dict[str, Any] = {"layout": "code"}
 SMALL: dict[str, Any] = {"batch_size": 50, "options": Options(HALF, batch_norm_momentum=0.1)}
@@ -94,8 +94,8 @@ RECIPES = {
         *PAPER,
         *map(as_in_the_code, PAPER),
         our_variant(MNIST, STAGED, epochs=14),
-        our_variant(MNIST_PLUS, {**STAGED, "dropout": 0.25}, augmentation=WRITING_CHANGES, epochs=30),
-        our_variant(AFFNIST, {**DEEP, "stem_channels": 32}, epochs=10),
+        our_variant(MNIST_PLUS, {**STAGED, "dropout": 0.25}, augmentation=DIGIT_CHANGES, epochs=20),
+        our_variant(AFFNIST, POOLED, epochs=12),
         our_variant(CIFAR, DEEPLY_STAGED, weight_decay=0.05, epochs=30, halve_after=None),
         our_variant(
             CIFAR_PLUS,
