@@ -58,7 +58,7 @@ def compare(
         chosen = rows or (*[name for name in list_routings() if name not in CONTROLS], *CONTROLS)
         try:
             session = {"precision": precision, "data_dir": data_dir or None}
-            start(
+            failures = start(
                 recipe,
                 chosen,
                 folder=place,
@@ -68,6 +68,7 @@ def compare(
                 session=session,
                 **common,
             )
+            code = 1 if failures else 0
         except Stopped as stop:
             print(f"{stop}; everything is saved: run the same command again to resume")
             code = stop.code

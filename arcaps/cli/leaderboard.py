@@ -45,10 +45,11 @@ def leaderboard(
             fill_leaderboard(path, records)
             print(f"written: {path}")
         return
+    failures: list[str] = []
     try:
         for board in boards:
             minutes = max_minutes or None
-            make_leaderboard(
+            failures += make_leaderboard(
                 board,
                 folder=folder,
                 records=records,
@@ -60,3 +61,5 @@ def leaderboard(
     except Stopped as stop:
         print(f"{stop}; everything is saved: run the same command again to resume")
         sys.exit(stop.code)
+    if failures:
+        sys.exit(1)

@@ -83,17 +83,24 @@ def compare(
     max_minutes: float | None = None,
     session: dict[str, Any] | None = None,
     **common: Any,
-) -> None:
+) -> list[str]:
     """Train every row at every seed as far as it is not done, then write the records and measure what each row costs.
 
     `common` are settings of the recipe or of its model, for all rows; `tune` is a grid of settings from which each row
     gets its own by its validation error; `session` goes to `train`. The same call resumes after a stop; more rows and
-    more seeds can be added, other settings need another folder. Several processes may work on one folder.
+    more seeds can be added, other settings need another folder. Several processes may work on one folder. A training
+    that fails does not stop the others; the names of those are returned.
     """
     rows = rows_of(specs, recipe, seeds, common)
     remember(folder, {"recipe": recipe, "common": common, **({"tune": tune} if tune else {})})
     until = Deadline(max_minutes)
-    options: dict[str, Any] = {"failed": log_failure, **(session or {})}
+    failures: list[str] = []
+
+    def note_failure(job: Job, error: ArcapsError) -> None:
+        logger.error("%s failed: %s", job.name, error)
+        failures.append(job.name)
+
+    options: dict[str, Any] = {"failed": note_failure, **(session or {})}
     trials = {row.name: trials_of(row, tune or {}) for row in rows}
     if tune:
         first = [trial.job(trial.seeds[0]) for points in trials.values() for trial in points]
@@ -116,6 +123,7 @@ def compare(
             if job.run(folder).metrics:
                 note(job, job.run(folder))
     measure(tuned, folder)
+    return failures
 
 
 class Deadline:
@@ -160,11 +168,6 @@ def choose(trials: Sequence[Row], folder: Path) -> Row | None:
         logger.info("%s: its trials are not done; another process goes on with it", trials[0].title)
         return None
     return min((trial for trial in trials if trial.name in errors), key=lambda trial: errors[trial.name])
-
-
-def log_failure(job: Job, error: ArcapsError) -> None:
-    """Say which training failed, so that the others go on."""
-    logger.error("%s failed: %s", job.name, error)
 
 
 def remember(folder: Path, settings: dict[str, Any]) -> None:

@@ -77,11 +77,14 @@ def choose_leaderboards(names: tuple[str, ...]) -> list[Leaderboard]:
 
 def make_leaderboard(
     board: Leaderboard, *, folder: Path, records: Path, max_minutes: float | None = None, **session: Any
-) -> None:
-    """Train what is not done of a leaderboard, in `folder / name`; copy its records to `records / name`."""
+) -> list[str]:
+    """Train what is not done of a leaderboard, in `folder / name`; copy its records to `records / name`.
+
+    The names of trainings that failed are returned.
+    """
     place = folder / board.name
     try:
-        compare(
+        return compare(
             board.name,
             board.rows,
             folder=place,

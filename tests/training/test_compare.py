@@ -9,7 +9,7 @@ import pytest
 from arcaps.errors import ArcapsError
 from arcaps.reports.compare import comparison_table, difference, read_comparison, write_comparison
 from arcaps.statistics import mean_interval
-from arcaps.training import Run, Stopped, api, loop
+from arcaps.training import Run, Stopped, api, jobs, loop
 from arcaps.training.compare import choose, compare, overrides_of, rows_of, trials_of
 from arcaps.training.run import Result
 
@@ -123,6 +123,23 @@ def test_a_failed_trial_is_not_chosen(tmp_path: Path) -> None:
     run = Run.create(tmp_path / trials[1].job(0).name, trials[1].job(0).settings(), {})
     (run.path / "metrics.jsonl").write_text('{"epoch": 1, "validation_error": 0.5}\n')
     assert choose(trials, tmp_path) is trials[1]
+
+
+@pytest.mark.slow
+def test_failed_trainings_are_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = jobs.train
+
+    def train(*args: Any, **options: Any) -> Run:
+        if options.get("routing") == "uniform":
+            raise ArcapsError("the loss is not a number")
+        return real(*args, **options)
+
+    monkeypatch.setattr(jobs, "train", train)
+    failures = compare(
+        "digits", ["uniform", "random"], folder=tmp_path, seeds=1, session={"silent": True, "report": False}, **TINY
+    )
+    assert failures == ["uniform-seed0"]
+    assert list(read_comparison(tmp_path)) == ["attention", "random"]
 
 
 def test_a_folder_without_a_comparison_is_refused(tmp_path: Path) -> None:
