@@ -150,7 +150,7 @@ RECIPES = {
             augmentation=Augmentation(shift=0.1, flip=True),
             validation=0.04,
             limit=10000,
-            epochs=4,
+            epochs=3,
         ),
         Recipe("folder", "images of your own: give --data", "", **MODERN, augmentation=DIGIT_CHANGES, epochs=30),
     )
