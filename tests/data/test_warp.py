@@ -166,7 +166,7 @@ def test_elastic_augmentation_bends_each_image_within_its_range() -> None:
 
 
 def test_elastic_augmentation_leaves_the_other_changes_as_they_were() -> None:
-    settings = {"rotation": 20.0, "shift": 0.1, "flip": True}
+    settings: dict[str, Any] = {"rotation": 20.0, "shift": 0.1, "flip": True}
     without = sample_transforms(Augmentation(**settings), 10, (8, 8), torch.Generator().manual_seed(0))
     bent = sample_transforms(Augmentation(**settings, elastic=0.1), 10, (8, 8), torch.Generator().manual_seed(0))
     assert torch.equal(without.linear(), bent.linear())

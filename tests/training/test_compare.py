@@ -127,7 +127,7 @@ def test_a_failed_trial_is_not_chosen(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_failed_trainings_are_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = jobs.train
+    real = api.train
 
     def train(*args: Any, **options: Any) -> Run:
         if options.get("routing") == "uniform":
