@@ -40,7 +40,7 @@ class Transform:
     shift_y: Numbers
     flip: Bool[Tensor, " count"]
     bend: Float[Tensor, "count 2 knots knots"]
-    """No knots: not bent."""
+    """How far each point of the grid moves in x and y; without points (0 knots) the image is not bent."""
 
     @classmethod
     def make(
@@ -150,7 +150,11 @@ def warp_masks(
 def sample_transforms(
     augmentation: Augmentation, count: int, image_size: tuple[int, int], generator: torch.Generator
 ) -> Transform:
-    """Sample a transformation for each image. What is drawn for one image does not depend on which others are used."""
+    """Sample a transformation for each image.
+
+    As many random values are drawn whatever the settings, but for `elastic`, whose values are drawn last and only where
+    it is used.
+    """
     values = 2 * torch.rand(7, count, dtype=torch.float64, generator=generator) - 1
     height, width = image_size
     knots = KNOTS if augmentation.elastic else 0
