@@ -1,7 +1,8 @@
-"""The results table, made from the records that `arcaps reproduce` leaves: no number in it is typed by hand."""
+"""The results tables, made from the records that `arcaps reproduce` leaves: no number in them is typed by hand."""
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -14,6 +15,8 @@ START, END = "<!-- results: made by arcaps reproduce --page -->", "<!-- end of r
 """What stands before and after the table in a page."""
 MAIN_START = "<!-- main results: made by arcaps reproduce --page -->"
 """What stands before the table in a page that shows the main rows alone."""
+TARGETS_START = "<!-- targets: made by arcaps reproduce --page -->"
+"""What stands before the table of what was to be reached."""
 DATA = ("MNIST", "MNIST+", "affNIST (regenerated)", "CIFAR-10", "CIFAR-10+")
 """The data sets with which the titles of the rows begin, in the order of the table."""
 
@@ -38,7 +41,7 @@ def results_table(records: dict[str, list[Record]], *, main: bool = False) -> st
         "| experiment | paper | test accuracy | parameters | epochs | s per epoch | `arcaps reproduce --only` |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
-    for row in sorted(ROWS, key=lambda row: DATA.index(row.title.split(",")[0])):
+    for row in in_order(ROWS):
         found = records.get(row.name, [])
         runs = [record for record in found if "runs" not in record]
         if runs and not (main and row.variation):
@@ -90,6 +93,27 @@ def over_seeds(tests: list[Record]) -> str:
     return f"**{mean(values):.2%}** ± {stdev(values):.2%} (n = {len(values)})"
 
 
+def targets_table(records: dict[str, list[Record]]) -> str:
+    """Build the Markdown table of the rows that were to reach an accuracy, and whether they do."""
+    lines = ["| experiment | target | test accuracy | |", "|---|---:|---:|---|"]
+    for row in in_order(ROWS):
+        if row.target is None:
+            continue
+        results = [record["result"] for record in records.get(row.name, []) if record.get("result")]
+        tests = [result["test"] for result in results]
+        if tests:
+            verdict = "reached" if mean(test["accuracy"] for test in tests) >= row.target else "not reached"
+            lines.append(f"| {row.title} | {row.target:.2%} | {over_seeds(tests)} | {verdict} |")
+        else:
+            lines.append(f"| {row.title} | {row.target:.2%} |  | not trained |")
+    return "\n".join(lines)
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """The rows by data set, in the order of the table."""
+    return sorted(rows, key=lambda row: DATA.index(row.title.split(",")[0]))
+
+
 def accuracy(records: list[Record]) -> str:
     """The test accuracy over the finished seeds, or how far the training has come."""
     finished = [record for record in records if record["result"] is not None]
@@ -103,10 +127,16 @@ def accuracy(records: list[Record]) -> str:
     return f"{text}; epoch chosen as in the paper: {mean(chosen):.2%}" if chosen else text
 
 
-def fill_results(page: Path, records: Path) -> None:
-    """Put the table of these records between the marks of a page; which of the two tables, its mark says."""
-    main = MAIN_START in page.read_text()
-    fill_page(page, results_table(read_records(records), main=main), start=MAIN_START if main else START)
+def fill_results(page: Path, folder: Path) -> None:
+    """Put the tables of the records in a folder between the marks of a page; which tables, its marks say."""
+    text, records = page.read_text(), read_records(folder)
+    tables = {
+        START: results_table(records),
+        MAIN_START: results_table(records, main=True),
+        TARGETS_START: targets_table(records),
+    }
+    for start in [mark for mark in tables if mark in text] or [START]:
+        fill_page(page, tables[start], start=start)
 
 
 def fill_page(page: Path, table: str, *, start: str = START, end: str = END) -> None:

@@ -27,6 +27,8 @@ class Row:
     seeds: tuple[int, ...] = (0, 1, 2)
     paper: float | None = None
     """The accuracy that the paper reports on these data."""
+    target: float | None = None
+    """The accuracy, as the mean over the seeds, that this row was meant to reach."""
     combined: bool = False
     """Also test the finished models with test-time shifts, and together as an ensemble."""
     variation: bool = False
@@ -47,8 +49,15 @@ PLAIN = {"stages": (), "strides": (2,), "activation": "capsule", "class_activati
 """Our variants without the residual stage and BatchNorm in the capsule layers."""
 
 ROWS = (
-    Row("mnist-authors", "MNIST, class layer of the authors' code", "mnist-authors", paper=0.9946, combined=True),
-    Row("mnist-fast", "MNIST, our variant", "mnist-fast", paper=0.9946, combined=True),
+    Row(
+        "mnist-authors",
+        "MNIST, class layer of the authors' code",
+        "mnist-authors",
+        paper=0.9946,
+        target=0.994,
+        combined=True,
+    ),
+    Row("mnist-fast", "MNIST, our variant", "mnist-fast", paper=0.9946, target=0.9955, combined=True),
     Row(
         "mnist-across",
         "MNIST, affine map across the class layer",
@@ -65,7 +74,7 @@ ROWS = (
         variation=True,
     ),
     Row("mnist-half", "MNIST, half width, our optimiser", "mnist-fast", PLAIN, seeds=(0,), variation=True),
-    Row("affnist-fast", "affNIST (regenerated), our variant", "affnist-fast", paper=0.916),
+    Row("affnist-fast", "affNIST (regenerated), our variant", "affnist-fast", paper=0.916, target=0.95),
     Row(
         "affnist-deep",
         "affNIST (regenerated), three conv caps layers, four heads",
@@ -82,7 +91,7 @@ ROWS = (
         seeds=(0,),
         variation=True,
     ),
-    Row("mnist+-fast", "MNIST+, our variant", "mnist+-fast", paper=0.9946, combined=True),
+    Row("mnist+-fast", "MNIST+, our variant", "mnist+-fast", paper=0.9946, target=0.997, combined=True),
     Row(
         "mnist+-elastic",
         "MNIST+, our variant, elastic augmentation too",
@@ -101,7 +110,13 @@ ROWS = (
     ),
     Row("mnist", "MNIST, as the paper's text", "mnist", paper=0.9946),
     Row("affnist", "affNIST (regenerated), as the paper's text", "affnist", paper=0.916),
-    Row("affnist-authors", "affNIST (regenerated), class layer of the authors' code", "affnist-authors", paper=0.916),
+    Row(
+        "affnist-authors",
+        "affNIST (regenerated), class layer of the authors' code",
+        "affnist-authors",
+        paper=0.916,
+        target=0.916,
+    ),
     Row("mnist+-authors", "MNIST+, class layer of the authors' code", "mnist+-authors", paper=0.9946),
     Row(
         "mnist-no-decoder",
@@ -133,8 +148,8 @@ ROWS = (
         {"model": "capsule_net", "epochs": 2},
         seeds=(0,),
     ),
-    Row("cifar10+-fast", "CIFAR-10+, our variant", "cifar10+-fast", seeds=(0,), paper=0.8861),
-    Row("cifar10-fast", "CIFAR-10, our variant", "cifar10-fast", seeds=(0,), paper=0.8719),
+    Row("cifar10+-fast", "CIFAR-10+, our variant", "cifar10+-fast", seeds=(0,), paper=0.8861, target=0.8861),
+    Row("cifar10-fast", "CIFAR-10, our variant", "cifar10-fast", seeds=(0,), paper=0.8719, target=0.8719),
 )
 """In order of priority: every row's first seed, then the others."""
 
