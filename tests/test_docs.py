@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from arcaps import Activation, Routing, list_routings
+from arcaps import Activation, Model, Routing, create_model, list_models, list_routings
 from arcaps.analysis import Experiment
 from arcaps.cli import main
 from arcaps.competition import Competition
 from arcaps.figures import FIGURES
 from arcaps.losses import Loss
-from arcaps.registry import option_names
+from arcaps.registry import Named, option_names
 from arcaps.scores import Score
 from arcaps.votes import Votes
 
@@ -49,6 +50,7 @@ def test_the_readme_opens_with_a_sample_of_twelve_lines_that_prints_what_it_says
         *python_blocks("CONTRIBUTING.md"),
         *python_blocks("docs/data.md"),
         *python_blocks("docs/equivariance.md"),
+        *python_blocks("docs/models.md"),
         *python_blocks("docs/routings.md"),
         *python_blocks("docs/training.md"),
     ],
@@ -95,6 +97,39 @@ def test_every_page_that_is_linked_exists() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_anchor_that_is_linked_exists() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for link, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", page.read_text()):
+            assert anchor in anchors(page.parent / link if link else page), f"{page.name} links {link}#{anchor}"
+
+
+def test_the_page_of_models_has_all_models_with_their_parameters() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) \|$", (ROOT / "docs/models.md").read_text(), re.MULTILINE)
+    shown = {name: int(count.replace(",", "")) for name, count in rows}
+    with torch.device("meta"):
+        assert shown == {
+            name: create_model(name).parameter_count()
+            for name in list_models()
+            if Model.find(name).__module__.startswith("arcaps.")
+        }
+
+
+@pytest.mark.parametrize("family", [Activation, Competition, Loss, Score, Votes])
+def test_every_part_stands_in_the_page_of_routings_with_its_options(family: type[Named]) -> None:
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / "docs/routings.md").read_text(), re.MULTILINE)
+    for name, part in family.known.items():
+        if part.__module__.startswith("arcaps."):
+            row = " ".join(text for found, text in rows if found == name)
+            assert row, name
+            assert all(f"`{option}" in row for option in option_names(part)), name
 
 
 def test_the_names_in_the_readme_are_all_there_are() -> None:

@@ -23,7 +23,7 @@ def export(
     'images' is (batch, channels, height, width), the outputs are scores, capsules, reconstruction and coefficients.
 
     Args:
-        run: A run folder, a .safetensors file, or the name of a pretrained model: digits.
+        run: A run folder, a .safetensors file, or the name of a pretrained model: digits or mnist.
         to: The file to write.
         precision: float16 halves the file, int8 makes it a quarter and faster; int8 is calibrated on training images.
         decoder: Also write the decoder alone to this file.

@@ -23,10 +23,10 @@ def page(
     It is one HTML file that opens by double click, without a server and without a network connection.
 
     Args:
-        run: A run folder, a .safetensors file, or the name of a pretrained model: digits.
+        run: A run folder, a .safetensors file, or the name of a pretrained model: digits or mnist.
         to: The file to write.
         folder: Write a folder for a static web host instead of one file.
-        precision: float16 weights make the page half as large; float32 answers exactly as the model.
+        precision: float16 weights make the page smaller; float32 answers exactly as the model.
         data: Examples come from this data set's test images; by default from what the run was tested on.
         open: Open the page in the browser.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
