@@ -35,9 +35,12 @@ class Competition(nn.Module, Named, ABC, kind="competition"):
 
     @abstractmethod
     def forward(
-        self, logits: Float[Tensor, "*where out inp"], overlap: Overlap | None = None
+        self,
+        logits: Float[Tensor, "*where out inp"],
+        overlap: Overlap | None = None,
+        presence: Float[Tensor, "*where inp"] | None = None,
     ) -> Float[Tensor, "*where out inp"]:
-        """The shares."""
+        """The shares. `presence` is for competitions in which inputs at several positions take part."""
 
     def total(self, log_sum: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The logarithm of what all outputs ask for together, the leak too."""
@@ -48,7 +51,10 @@ class OutputCompetition(Competition, name="outputs"):
     """An input divides itself among the output capsules of one position: each window over it gets all of it."""
 
     def forward(
-        self, logits: Float[Tensor, "*where out inp"], overlap: Overlap | None = None
+        self,
+        logits: Float[Tensor, "*where out inp"],
+        overlap: Overlap | None = None,
+        presence: Float[Tensor, "*where inp"] | None = None,
     ) -> Float[Tensor, "*where out inp"]:
         if not self.leak:
             return over_outputs(logits)
@@ -64,7 +70,10 @@ class OverlapCompetition(Competition, name="overlap"):
     needs_overlap = True
 
     def forward(
-        self, logits: Float[Tensor, "batch height width out inp"], overlap: Overlap | None = None
+        self,
+        logits: Float[Tensor, "batch height width out inp"],
+        overlap: Overlap | None = None,
+        presence: Float[Tensor, "batch height width inp"] | None = None,
     ) -> Float[Tensor, "batch height width out inp"]:
         if overlap is None:
             raise ArcapsError("competition overlap needs votes that come from one capsule each: give votes='window'")
@@ -84,8 +93,13 @@ class ImageCompetition(Competition, name="image"):
     """An input channel divides itself among all outputs of all positions, as in DeepCaps' 3D routing."""
 
     def forward(
-        self, logits: Float[Tensor, "batch height width out inp"], overlap: Overlap | None = None
+        self,
+        logits: Float[Tensor, "batch height width out inp"],
+        overlap: Overlap | None = None,
+        presence: Float[Tensor, "batch height width inp"] | None = None,
     ) -> Float[Tensor, "batch height width out inp"]:
+        if presence is not None:  # what is absent takes no share from others
+            logits = logits.masked_fill(presence.unsqueeze(-2) == 0, torch.finfo(logits.dtype).min)
         return (logits - self.total(logits.logsumexp((-4, -3, -2), keepdim=True))).exp()
 
 

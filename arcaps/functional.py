@@ -25,9 +25,12 @@ def autocasts(device: str) -> bool:
 
 
 def in_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the number format of the autocast under way, if there is one: for products that it cannot see."""
+    """The tensors in the number format of the autocast under way, if there is one: for products that it cannot see.
+
+    As under torch's own, float64 stays.
+    """
     device = tensors[0].device.type
-    if not autocasts(device):
+    if not autocasts(device) or tensors[0].dtype == torch.float64:
         return tensors
     return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
 
@@ -39,9 +42,10 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
 
 
 def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
-    """The Euclidean length of each capsule. At the zero capsule its gradient is zero, not NaN."""
+    """The Euclidean length of each capsule. At the zero capsule both its derivatives are zero, not NaN."""
     if not along_positions(capsules.unsqueeze(-2)):
-        return torch.linalg.vector_norm(capsules, dim=-1)
+        zero = (capsules == 0).all(-1)
+        return torch.linalg.vector_norm(capsules.masked_fill(zero.unsqueeze(-1), 1), dim=-1) * ~zero
     squares = agreements(capsules.unsqueeze(-2), capsules).squeeze(-1)  # torch's norm is slow along positions
     return torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
 
@@ -76,19 +80,23 @@ def squash_variant(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*whe
 
 
 def unit(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
-    """Each capsule divided by its length. One shorter than rounding has no direction: it becomes 0, with gradient 0."""
+    """Each capsule divided by its length. One whose square is 0 in this format becomes 0, with gradient 0."""
     length = lengths(capsules).unsqueeze(-1)
-    return capsules / torch.where(length > torch.finfo(capsules.dtype).eps, length, torch.inf)
+    return capsules / torch.where(length > smallest_length(capsules.dtype), length, torch.inf)
+
+
+def smallest_length(dtype: torch.dtype) -> float:
+    """The length whose square is the smallest normal number of a format: shorter vectors have no direction."""
+    return torch.finfo(dtype).tiny ** 0.5
 
 
 def shares_of(weights: Float[Tensor, "*where inp"]) -> Float[Tensor, "*where inp"]:
-    """Weights divided by their sum. Where the sum is 0, all shares are 0, with gradient 0.
+    """Weights divided by their sum. Where the sum is 0, or so small that its square is, all shares are 0.
 
     shares[m] = w[m] / sum over k of w[k]
     """
     total = sum_over(weights, -1).unsqueeze(-1)
-    smallest = torch.finfo(weights.dtype).tiny ** 0.5
-    return weights / torch.where(total > smallest, total, torch.inf)
+    return weights / torch.where(total > smallest_length(weights.dtype), total, torch.inf)
 
 
 def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[Tensor, "*where"]:

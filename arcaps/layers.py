@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from arcaps.competition import Competition
 from arcaps.dropout import Dropout
 from arcaps.errors import ArcapsError
 from arcaps.init import own_random_numbers, start_plain_layers
+from arcaps.norm import part_of_batch
 from arcaps.routing import Routing
 from arcaps.votes import ConvVotes, Votes
 
@@ -70,12 +70,7 @@ class PrimaryCaps(nn.Module):
 
     def forward(self, features: Float[Tensor, "batch channels height width"]) -> Capsules:
         """Capsules `(batch, new_height, new_width, caps, dim)`."""
-        conv = self.conv
-        if self.divide_by == 1:
-            maps = conv(features)
-        else:
-            weight = conv.weight / self.divide_by
-            maps = F.conv2d(features, weight, conv.bias, conv.stride, conv.padding, conv.dilation, conv.groups)
+        maps = self.conv(features if self.divide_by == 1 else features / self.divide_by)
         capsules = rearrange(maps.relu_() if self.relu else maps, "b (n d) h w -> b h w n d", n=self.caps)
         presence = None
         if self.presence is not None:
@@ -132,6 +127,9 @@ class ConvCaps(nn.Module):
         images_at_once: int | None = None,
     ) -> None:
         super().__init__()
+        if images_at_once is not None and images_at_once < 1:
+            raise ArcapsError(f"{images_at_once} images at once: give at least 1, or None for all")
+        self.in_caps, self.in_dim, self.out_caps, self.out_dim = in_caps, in_dim, out_caps, out_dim
         self.dropout = Dropout(dropout)
         self.channel_dropout = Dropout(channel_dropout)
         self.images_at_once = images_at_once
@@ -145,10 +143,16 @@ class ConvCaps(nn.Module):
 
     def check_parts(self) -> None:
         """Refuse parts that do not work together."""
+        votes, routing, activation = self.votes, self.routing, self.activation
+        self.require_sizes("votes", votes, in_caps=self.in_caps, in_dim=self.in_dim)
+        self.require_sizes("votes", votes, out_caps=self.out_caps, out_dim=self.out_dim)
+        self.require_sizes("routing", routing, in_caps=votes.inputs, out_caps=self.out_caps, dim=self.out_dim)
+        self.require_sizes("activation", activation, caps=self.out_caps, dim=self.out_dim)
         if self.residual and not self.votes.keeps_shape:
             shapes = self.votes.signature()
             raise ArcapsError(f"a residual needs input and output of one shape, not {shapes}: give residual=False")
-        if self.competition.spec != "outputs" and "compete" not in self.routing.needs:
+        competes = "compete" in self.routing.needs and self.routing.divides != "inputs"
+        if self.competition.spec != "outputs" and not competes:
             raise ArcapsError(
                 f"routing {self.routing} knows no competition, so {self.competition} would change nothing: "
                 "leave competition out, or give another routing, such as dynamic"
@@ -158,6 +162,15 @@ class ConvCaps(nn.Module):
                 f"competition {self.competition} needs votes that come from one capsule each, and votes "
                 f"{self.votes} do not: give votes='window'"
             )
+
+    @staticmethod
+    def require_sizes(kind: str, part: nn.Module, **sizes: int) -> None:
+        """Refuse a finished part that was made for another layer."""
+        for name, size in sizes.items():
+            if (found := getattr(part, name, size)) != size:
+                raise ArcapsError(
+                    f"this {kind} {part} has {name} {found}, the layer {size}: make it with {name}={size}"
+                )
 
     def forward(self, capsules: Capsules | Float[Tensor, "batch height width inp in_dim"]) -> Capsules:
         """The output capsules `(batch, new_height, new_width, out_caps, out_dim)`, with the coefficients."""
@@ -169,7 +182,11 @@ class ConvCaps(nn.Module):
         if self.images_at_once is None:
             return self.route(*inputs)
         slices = zip(*self.split(inputs), strict=True)
-        parts = [checkpoint(self.route, *part, use_reentrant=False, preserve_rng_state=False) for part in slices]
+        contexts = lambda: (part_of_batch(), part_of_batch(again=True))  # noqa: E731
+        parts = [
+            checkpoint(self.route, *part, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
+            for part in slices
+        ]
         poses, presence, coefficients = (
             None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True)
         )
@@ -180,7 +197,7 @@ class ConvCaps(nn.Module):
         """The tensors in slices of a few images each."""
         assert inputs[0] is not None
         assert self.images_at_once is not None
-        count = -(-len(inputs[0]) // self.images_at_once)
+        count = max(1, -(-len(inputs[0]) // self.images_at_once))
         return [(None,) * count if one is None else one.split(self.images_at_once) for one in inputs]
 
     def route(self, poses: Tensor, presence: Tensor | None = None, residual: Tensor | None = None) -> Capsules:
@@ -202,7 +219,7 @@ class ConvCaps(nn.Module):
         make: dict[str, Callable[[], Any]] = {
             "presence": lambda: presence,
             "inputs": lambda: patches,
-            "compete": lambda: partial(self.competition, overlap=overlap),
+            "compete": lambda: partial(self.competition, overlap=overlap, presence=presence),
         }
         return Routed(*self.routing(votes, **{name: make[name]() for name in sorted(self.routing.needs)}))
 
@@ -244,15 +261,20 @@ class ClassCaps(ConvCaps):
         out_caps: int,
         out_dim: int,
         *,
-        in_size: tuple[int, int],
+        in_size: int | tuple[int, int],
         layout: str = "text",
         **options: Any,
     ) -> None:
+        for taken in ("kernel", "stride", "padding"):
+            if taken in options:
+                raise ArcapsError(
+                    f"a class layer sees its whole input: leave {taken} out, in_size says how large it is"
+                )
         super().__init__(in_caps, in_dim, out_caps, out_dim, kernel=in_size, padding="valid", **options)
         if layout not in ("text", "code"):
             raise ArcapsError(f"unknown layout {layout!r} of the class layer: there are text, code")
         self.layout = layout
-        self.in_size = in_size
+        self.in_size = self.votes.kernel
 
     def forward(self, capsules: Capsules | Float[Tensor, "batch height width inp in_dim"]) -> Capsules:
         """The class capsules `(batch, out_caps, dim)`, with the coefficients `(batch, out_caps, inputs)`."""

@@ -86,7 +86,7 @@ class Loss(nn.Module, Named, ABC, kind="loss"):
         targets: Targets,
         *,
         logits: Float[Tensor, "batch classes"] | None = None,
-        progress: float = 0.0,
+        progress: float = 1.0,
     ) -> Float[Tensor, ""]:
         """The mean over the batch. `progress` goes from 0 to 1 in the course of a training."""
 
@@ -119,7 +119,7 @@ class SpreadLoss(Loss, name="spread"):
         self.low, self.high = low, high
 
     def forward(
-        self, scores: Float[Tensor, "batch classes"], targets: Targets, *, progress: float = 0.0, **_: object
+        self, scores: Float[Tensor, "batch classes"], targets: Targets, *, progress: float = 1.0, **_: object
     ) -> Float[Tensor, ""]:
         return spread_loss(scores, targets, margin=self.low + (self.high - self.low) * progress)
 

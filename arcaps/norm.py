@@ -1,6 +1,13 @@
 """BatchNorm over the images of all processes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, NamedTuple
+
+import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -8,6 +15,45 @@ from torch.distributed.nn.functional import all_reduce
 
 from arcaps.compat import is_transformed
 from arcaps.errors import ArcapsError
+
+_seen: ContextVar[Literal["whole", "part", "again"]] = ContextVar("seen", default="whole")
+
+
+@contextmanager
+def part_of_batch(*, again: bool = False) -> Iterator[None]:
+    """A context in which norms see a part of the batch, and do not wait for other processes.
+
+    With `again` it is a part that they have seen before, for the backward pass: the running statistics stay.
+    """
+    token = _seen.set("again" if again else "part")
+    try:
+        yield
+    finally:
+        _seen.reset(token)
+
+
+def over_processes() -> bool:
+    """Whether norms see the images of several processes."""
+    return _seen.get() == "whole" and dist.is_available() and dist.is_initialized()
+
+
+class Moments(NamedTuple):
+    """Mean and variance of each channel over a batch."""
+
+    mean: Float[Tensor, " channels"]
+    variance: Float[Tensor, " channels"]
+    unbiased: Float[Tensor, " channels"]
+    """The variance for the running statistics, by `count - 1`."""
+
+
+def moments(values: Float[Tensor, "batch channels *size"]) -> Moments:
+    """The moments over everything but the channels, of all processes together."""
+    rows = values.flatten(2) if values.ndim > 2 else values.unsqueeze(2)  # (batch, channels, size)
+    together = all_reduce if over_processes() else lambda tensor: tensor
+    count = together(rows.new_tensor(rows.shape[0] * rows.shape[2]))
+    mean = together(rows.sum((0, 2))) / count
+    variance = together((rows - mean.unsqueeze(-1)).square().sum((0, 2))) / count
+    return Moments(mean, variance, variance * count / (count - 1).clamp_min(1))
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -19,26 +65,30 @@ class BatchNorm(nn.BatchNorm2d):
     def forward(
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
-        if not (self.training and dist.is_available() and dist.is_initialized()):
+        if not (self.training and over_processes()):
             return self.forward_alone(input)
-        count = all_reduce(input.new_tensor(input.numel() / input.shape[1]))
-        mean = all_reduce(input.sum((0, 2, 3))) / count
-        centred = input - mean.view(1, -1, 1, 1)
-        variance = all_reduce(centred.square().sum((0, 2, 3))) / count
+        values = input.to(torch.promote_types(input.dtype, torch.float32))
+        mean, variance, unbiased = moments(values)
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
         self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean.detach(), self.momentum)
-        self.running_var.lerp_((variance * count / (count - 1)).detach(), self.momentum)
+        self.running_mean.lerp_(mean.detach().to(self.running_mean.dtype), self.momentum)
+        self.running_var.lerp_(unbiased.detach().to(self.running_var.dtype), self.momentum)
         scale = self.weight * (variance + self.eps).rsqrt()
-        return centred * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+        normed = (values - mean.view(1, -1, 1, 1)) * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+        return normed.to(input.dtype)
 
     def forward_alone(
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         """In one process. In training inside torch.func, which cannot follow the running statistics, say what to do."""
+        if self.training and _seen.get() == "again":
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            running = self.running_mean.clone(), self.running_var.clone()
+            return F.batch_norm(input, *running, self.weight, self.bias, training=True, eps=self.eps)
         if not is_transformed():
             return super().forward(input)
         try:
@@ -66,3 +116,37 @@ class CapsuleNorm(BatchNorm):
         rows = rearrange(input.flatten(0, -3), "row caps dim -> row (caps dim) 1 1")
         normed = rearrange(super().forward(rows), "row (caps dim) 1 1 -> row caps dim", caps=self.caps)
         return normed.reshape(input.shape)
+
+
+class OutputNorm(nn.Module):
+    """BatchNorm without parameters, over all axes but that of the output capsules, and over all processes.
+
+    In evaluation the running statistics count, so one image does not depend on the others. At the start they are the
+    mean over all batches so far, since what is normalised may vary much less than 1.
+    """
+
+    momentum = 0.1
+    eps = 1e-5
+    mean: Tensor
+    variance: Tensor
+    batches: Tensor
+
+    def __init__(self, out_caps: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(out_caps))
+        self.register_buffer("variance", torch.ones(out_caps))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, values: Float[Tensor, "row out size"]) -> Float[Tensor, "row out size"]:
+        mean, variance = self.measure(values) if self.training else (self.mean, self.variance)
+        return (values - mean.unsqueeze(-1)) * (variance.unsqueeze(-1) + self.eps).rsqrt()
+
+    def measure(self, values: Float[Tensor, "row out size"]) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each output over the batch; the running ones follow."""
+        mean, variance, unbiased = moments(values)
+        if _seen.get() != "again":
+            self.batches += 1
+            follow = (1 / self.batches).clamp_min(self.momentum).to(self.mean.dtype)
+            self.mean.lerp_(mean.detach().to(self.mean.dtype), follow)
+            self.variance.lerp_(unbiased.detach().to(self.variance.dtype), follow)
+        return mean, variance

@@ -316,6 +316,12 @@ class CapsuleNetConfig(ModelConfig):
     decoder: bool = True
     """Reconstruct the image from the class capsule."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.routing is not None and (self.iterations != 3 or self.faithful):
+            without = "iterations" if self.iterations != 3 else "faithful"
+            raise ArcapsError(f"{without} is of the default routing: leave it out, or routing {self.routing!r}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixCapsulesConfig(ModelConfig):

@@ -87,7 +87,7 @@ def equivariance_error(
             found = moved.narrow(output_axis, margin + 1, inner)
             expected = still.narrow(output_axis, margin, inner)
             errors.append(relative_error(found, expected))
-    return max(errors)
+    return float(torch.tensor(errors).max())  # NaN, if there is one
 
 
 def assert_shift_equivariant(layer: Layer, inputs: Float[Tensor, "..."], *, stride: int, margin: int = 2) -> None:
@@ -146,7 +146,7 @@ def assert_absent_inputs_are_ignored(
         raise ArcapsError(f"routing {routing} does not need presence: the layer multiplies its votes by it")
     tolerance = TOLERANCE[votes.dtype]
     everywhere = torch.ones_like(votes[:, 0, :, 0])
-    some = everywhere * (torch.arange(votes.shape[2]) % 2 == 1)
+    some = everywhere * (torch.arange(votes.shape[2], device=votes.device) % 2 == 1)
 
     def routed(votes: Tensor, presence: Tensor | None) -> Routed:
         needed: dict[str, Any] = {"presence": presence}

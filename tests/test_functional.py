@@ -1,11 +1,14 @@
 """The functions against their formulas, and at the points where formulas break."""
 
+from collections.abc import Callable
+
 import jaxtyping
 import pytest
 import torch
 from torch import Tensor
 
 from arcaps import functional, margin_loss, reconstruction_loss, testing
+from arcaps.functional import lengths, squash, squash_variant, unit
 
 SQUASHES = [functional.squash, functional.squash_variant]
 
@@ -47,6 +50,24 @@ def test_derivatives_at_zero_are_the_limits() -> None:
 @pytest.mark.parametrize("squash", SQUASHES)
 def test_squash_gradients(squash: testing.Layer) -> None:
     assert torch.autograd.gradcheck(squash, torch.randn(3, 4, dtype=torch.float64, requires_grad=True))
+
+
+@pytest.mark.parametrize("function", [lengths, squash, squash_variant, unit])
+def test_second_derivatives_at_zero_are_finite(function: Callable[[Tensor], Tensor]) -> None:
+    capsules = torch.zeros(2, 3, dtype=torch.float64)
+    capsules[1] = 0.5
+    capsules.requires_grad_()
+    (gradient,) = torch.autograd.grad(function(capsules).sum(), capsules, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.square().sum() + gradient.sum(), capsules)
+    assert second.isfinite().all()
+    assert torch.autograd.gradgradcheck(function, (capsules.detach()[1:].clone().requires_grad_(),))
+
+
+def test_a_direction_does_not_depend_on_the_scale() -> None:
+    capsules = torch.randn(4, 5)
+    for scale in (1e-12, 1e12):
+        torch.testing.assert_close(unit(scale * capsules), unit(capsules))
+    assert (unit(torch.zeros(4, 5)) == 0).all()
 
 
 def test_keep_one() -> None:

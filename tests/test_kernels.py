@@ -137,6 +137,16 @@ def test_the_plain_twin_of_convolved_votes_is_the_votes(stride: int, padding: st
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["ar_capsnet", "capsule_net"])
+def test_a_gradient_penalty_of_black_images_is_finite(name: str) -> None:
+    size = {"image_size": 17, "caps": 2, "dim": 4, "primary_dim": 4, "stem_channels": 2}
+    model = create_model(name, **size)
+    images = torch.zeros(2, 1, 17, 17, requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(images).scores.sum(), images, create_graph=True)
+    gradient.square().sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
 def test_a_gradient_penalty_can_be_trained() -> None:
     model = create_model("ar_capsnet", image_size=8, caps=2, dim=4, primary_dim=4, stem_channels=2, dropout=0.0)
     images = torch.rand(2, 1, 8, 8, requires_grad=True)

@@ -12,9 +12,12 @@ from arcaps import (
     Activation,
     ArcapsError,
     ARCapsNet,
+    CapsuleActivation,
     ClassCaps,
     ConvCaps,
+    ConvVotes,
     Decoder,
+    DynamicRouting,
     PrimaryCaps,
     Routed,
     Routing,
@@ -275,6 +278,18 @@ def test_mistakes_are_named() -> None:
         ConvCaps(8, 16, 8, 32)(torch.randn(1, 4, 4, 8, 32))
     with pytest.raises(ArcapsError, match="made for 7x7 positions, got 8x8"):
         ClassCaps(8, 16, 10, 32, in_size=(7, 7))(torch.randn(1, 8, 8, 8, 16))
+    with pytest.raises(ArcapsError, match="2x4 positions are fewer than the kernel's 3x3"):
+        ConvCaps(8, 16, 8, 32, padding="valid")(torch.randn(1, 2, 4, 8, 16))
+    for wrong, message in (
+        ({"stride": 0}, "stride 0: give one whole number, at least 1"),
+        ({"kernel": 0}, "kernel 0: give its side, or height and width, each at least 1"),
+        ({"images_at_once": 0}, "0 images at once: give at least 1, or None for all"),
+    ):
+        with pytest.raises(ArcapsError, match=message):
+            ConvCaps(8, 16, 8, 32, **wrong)
+    with pytest.raises(ArcapsError, match="leave kernel out, in_size says how large it is"):
+        ClassCaps(8, 16, 10, 32, in_size=3, kernel=3)
+    assert ClassCaps(8, 16, 10, 32, in_size=3).in_size == (3, 3)
     with pytest.raises(ArcapsError, match="4x4 has no middle"):
         ConvCaps(8, 16, 8, 32, kernel=4)
     with pytest.raises(ArcapsError, match="3 heads do not divide capsules of dimension 32"):
@@ -283,3 +298,14 @@ def test_mistakes_are_named() -> None:
         ConvCaps(8, 16, 8, 32, activation="capsule(compression=5)")
     with pytest.raises(ArcapsError, match="0 iterations: give a whole number from 1 to 1000"):
         ConvCaps(8, 16, 8, 32, routing="dynamic(iterations=0)")
+
+
+def test_a_part_that_was_made_for_another_layer_is_refused() -> None:
+    for part, message in (
+        ({"routing": DynamicRouting(7, 7, 7)}, "this routing dynamic has in_caps 7, the layer 8"),
+        ({"routing": DynamicRouting(8, 7, 32)}, "this routing dynamic has out_caps 7, the layer 6"),
+        ({"votes": ConvVotes(8, 16, 6, 4)}, "this votes conv has out_dim 4, the layer 32: make it with out_dim=32"),
+        ({"activation": CapsuleActivation(6, 16)}, "this activation capsule has dim 16, the layer 32"),
+    ):
+        with pytest.raises(ArcapsError, match=message):
+            ConvCaps(8, 16, 6, 32, **part)

@@ -281,11 +281,34 @@ def test_features_by_layer_end_with_what_the_scores_are_read_from(name: str) -> 
         ({"layers": -1}, "layers is -1: give at least 0"),
         ({"residual": 1}, "residual is 1: give True or False"),
         ({"routing": None}, "routing is None: give text"),
+        (
+            {"score": "presence"},
+            "score presence needs a routing of the class layer that gives presence, such as em, not",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArcapsError, match=message):
         ARCapsNet(**options)
+
+
+def test_settings_of_a_routing_that_is_not_there_are_refused() -> None:
+    for options, message in (
+        ({"iterations": 2}, "iterations is of the default routing: leave it out, or routing 'em'"),
+        ({"faithful": True}, "faithful is of the default routing: leave it out, or routing 'em'"),
+    ):
+        with pytest.raises(ArcapsError, match=message):
+            create_model("capsule_net", routing="em", **options)
+
+
+def test_the_loss_of_a_batch_leaves_the_schedule_alone() -> None:
+    model = ARCapsNet(image_size=12, routing="spectral", score="presence", loss="spread", **SMALL["ar_capsnet"])
+    batch = Batch(torch.rand(2, 1, 12, 12), torch.tensor([1, 2]), 2)
+    model.loss(batch, progress=0.25)
+    assert model.class_caps.routing.progress == 0.25
+    at_the_end = model.eval().loss(batch)["spread"]
+    assert model.class_caps.routing.progress == 0.25
+    assert torch.equal(at_the_end, model.losses(model(batch.images, batch.labels), batch, 1.0)["spread"])
 
 
 def test_every_setting_of_a_model_has_a_docstring_and_is_written_once() -> None:
@@ -307,7 +330,7 @@ def test_a_model_of_ones_own_needs_no_more_than_keyword_arguments(tmp_path: Path
             logits = self.layers(self.accept(images))
             return Output(logits.softmax(-1), logits=logits)
 
-        def losses(self, output: Output, batch: Any, progress: float = 0.0) -> dict[str, Tensor]:
+        def losses(self, output: Output, batch: Any, progress: float = 1.0) -> dict[str, Tensor]:
             assert output.logits is not None
             return {"loss": nn.functional.cross_entropy(output.logits, batch.labels)}
 

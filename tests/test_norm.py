@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
+from arcaps import ConvCaps
 from arcaps.norm import BatchNorm
 
 SHARES = [slice(0, 3), slice(3, 8)]
@@ -67,3 +69,47 @@ def test_shares_by_themselves_would_differ() -> None:
     images, weights = make_images()
     own = normalise(images[SHARES[0]], weights[SHARES[0]])["output"]
     assert (own - normalise(images, weights)["output"][SHARES[0]]).abs().max() > 1e-3
+
+
+def work_in_sixteen_bits(rank: int, folder: str) -> None:
+    """One process of two: normalise images in bfloat16, and a batch with one value for each channel."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    images = make_images()[0].float()
+    norm, other = BatchNorm(4, momentum=0.3).train(), BatchNorm(4).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = norm(images[SHARES[rank]].bfloat16())
+    other(images[rank : 1 + rank, :, :1, :1] if rank else images[:0, :, :1, :1])
+    torch.save({"output": output, "mean": norm.running_mean, "variance": other.running_var}, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_sixteen_bits_are_summed_in_more(tmp_path: Path) -> None:
+    mp.spawn(work_in_sixteen_bits, args=(str(tmp_path),), nprocs=2)  # type: ignore[attr-defined]
+    whole = BatchNorm(4, momentum=0.3).train()
+    expected = whole(make_images()[0].float().bfloat16().float())
+    shares = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    output = torch.cat([share["output"] for share in shares])
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), expected, rtol=0, atol=0.02)
+    for share in shares:
+        torch.testing.assert_close(share["mean"], whole.running_mean)
+        assert share["variance"].isfinite().all(), "of a single value"
+
+
+def statistics_after_a_step(routing: str, activation: str, images_at_once: int | None) -> dict[str, Tensor]:
+    """The running statistics of a layer after a forward and a backward pass."""
+    torch.manual_seed(0)
+    layer = ConvCaps(2, 4, 3, 4, routing=routing, activation=activation, images_at_once=images_at_once).train()
+    layer(torch.randn(8, 5, 5, 2, 4).requires_grad_()).poses.sum().backward()
+    return {name: value for name, value in layer.named_buffers() if name != "progress"}
+
+
+@pytest.mark.parametrize("parts", [("attention", "capsule(norm=True)"), ("variational", "capsule")])
+def test_votes_made_again_do_not_count_twice(parts: tuple[str, str]) -> None:
+    whole, one_part = (statistics_after_a_step(*parts, count) for count in (None, 8))
+    for name, value in whole.items():
+        torch.testing.assert_close(one_part[name], value, msg=name)
+    two_parts = statistics_after_a_step(*parts, 4)
+    counts = [value for name, value in two_parts.items() if "batches" in name]
+    assert counts
+    assert all(count == 2 for count in counts)

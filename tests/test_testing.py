@@ -8,6 +8,22 @@ from arcaps import Capsules, ClassCaps, ConvCaps, PrimaryCaps, testing
 from arcaps.capsules import as_capsules
 
 
+class LastAnswerBroken(ConvCaps):
+    """Answers its third call with NaN."""
+
+    calls = 0
+
+    def forward(self, capsules: Capsules | Tensor) -> Capsules:
+        self.calls += 1
+        found = super().forward(capsules)
+        return found._replace(poses=found.poses * torch.nan) if self.calls == 3 else found
+
+
+def test_nan_is_no_equivariance() -> None:
+    with pytest.raises(AssertionError, match="changes the capsules by nan"):
+        testing.assert_shift_equivariant(LastAnswerBroken(2, 4, 3, 4), torch.randn(2, 9, 9, 2, 4), stride=1)
+
+
 class WrongReshape(PrimaryCaps):
     """Cuts the feature maps into capsules across pixels."""
 

@@ -172,6 +172,18 @@ def test_competition_of_outputs_and_of_the_image() -> None:
         torch.testing.assert_close(leaking, expected, **tolerance())
 
 
+@pytest.mark.parametrize("competition", ["outputs", "overlap", "image", "image(leak=True)"])
+def test_absent_capsules_do_not_compete(competition: str) -> None:
+    layer = ConvCaps(2, 4, 3, 4, votes="window", routing="dynamic", competition=competition)
+    poses, presence = torch.randn(2, 5, 5, 2, 4), (torch.rand(2, 5, 5, 2) > 0.5).to(torch.get_default_dtype())
+    other = torch.where(presence.unsqueeze(-1) > 0, poses, 50 * torch.randn_like(poses))
+    torch.testing.assert_close(layer(Capsules(other, presence)), layer(Capsules(poses, presence)), **tolerance())
+    nothing = layer(Capsules(poses.requires_grad_(), torch.zeros_like(presence)))
+    assert nothing.coefficients is not None
+    assert (nothing.coefficients == 0).all()
+    assert all(x.isfinite().all() for x in torch.autograd.grad(nothing.poses.sum(), [poses, *layer.parameters()]))
+
+
 def test_a_leak_is_an_output_whose_votes_are_zero() -> None:
     votes = torch.randn(3, 4, 5, 6)
     more = torch.cat([votes, torch.zeros(3, 1, 5, 6)], 1)
@@ -185,5 +197,8 @@ def test_mistakes_are_named() -> None:
         ConvCaps(2, 4, 3, 5, routing="dynamic", competition="overlap")
     with pytest.raises(ArcapsError, match="routing attention knows no competition"):
         ConvCaps(2, 4, 3, 5, competition="image")
+    for routing in ("random", "uniform(over='inputs')", "score"):
+        with pytest.raises(ArcapsError, match=r"knows no competition, so overlap\b.* would change nothing"):
+            ConvCaps(2, 4, 3, 5, votes="window", routing=routing, competition="overlap")
     with pytest.raises(ArcapsError, match="uniform routing over 'all': there are outputs, inputs"):
         ConvCaps(2, 4, 3, 5, routing="uniform(over='all')")

@@ -46,7 +46,7 @@ class RoutedVotes(torch.autograd.Function):
         logits = torch.bmm(vectors, votes.flatten(0, 1)).unflatten(0, votes.shape[:2])  # (inp, out, head logit, row)
         logits = logits.sum(0).to(torch.promote_types(votes.dtype, torch.float32))  # (out, head logit, row)
         # coefficients (eq. 8)
-        logits = logits.view(outputs * heads, -1, logits.shape[-1])  # (out head, logit, row)
+        logits = logits.view(outputs * heads, weight.shape[2], logits.shape[-1])  # (out head, logit, row)
         coefficients = logits.add_(shift.flatten(0, 1).unsqueeze(-1)).softmax(1)  # (out head, inp, row)
         parts = coefficients.to(votes.dtype)  # (out head, inp, row)
         # the weighted sum of the votes (eq. 6)
@@ -82,7 +82,9 @@ class RoutedVotes(torch.autograd.Function):
         of_coefficients = rearrange(of_coefficients, "row out head inp -> (out head) inp row") + agreement
         of_logits = softmax_gradient(of_coefficients, coefficients, 1)  # (out head, logit, row)
         of_shift = of_logits.sum(2).view_as(shift)  # (out, head, logit)
-        of_logits = of_logits.to(votes.dtype).view(votes.shape[1], -1, votes.shape[-1])  # (out, head logit, row)
+        of_logits = of_logits.to(votes.dtype).view(
+            votes.shape[1], heads * weight.shape[2], votes.shape[-1]
+        )  # (out, head logit, row)
         # votes: from the sum, and from the logits
         vectors = rearrange(weight, "head out logit inp dim -> inp out dim (head logit)")
         of_vectors = weight.new_empty(inputs, *of_logits.shape[:2], votes.shape[2])  # (inp, out, head logit, dim)

@@ -142,7 +142,7 @@ class Model(nn.Module, Named, ABC, kind="model"):
         """Answer for `images`. With `labels` the answer may use what is right, for the loss alone."""
 
     @abstractmethod
-    def losses(self, output: Any, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
+    def losses(self, output: Any, batch: BatchLike, progress: float = 1.0) -> dict[str, Tensor]:
         """The parts of the training loss by name, weighted: their sum is the loss.
 
         `output` is what the model answered for the batch; `progress` goes from 0 to 1 in the course of a training.
@@ -152,10 +152,15 @@ class Model(nn.Module, Named, ABC, kind="model"):
     def new_evaluation(self, data: str) -> Evaluation:
         """An empty evaluation on the data set of that name."""
 
-    def loss(self, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
-        """Answer for a batch; return the parts of the loss by name, weighted: their sum is the loss."""
-        set_progress(self, progress)
-        return self.losses(self(batch.images, batch.labels), batch, progress)
+    def loss(self, batch: BatchLike, progress: float | None = None) -> dict[str, Tensor]:
+        """Answer for a batch; return the parts of the loss by name, weighted: their sum is the loss.
+
+        `progress` says to every scheduled part how far the training is. Without it they stay as they are, and the loss
+        is that of the end of a training.
+        """
+        if progress is not None:
+            set_progress(self, progress)
+        return self.losses(self(batch.images, batch.labels), batch, 1.0 if progress is None else progress)
 
     def feature_layers(self) -> Iterator[tuple[str, nn.Module]]:
         """The layers whose outputs are the features, by name, in order of depth."""

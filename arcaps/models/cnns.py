@@ -35,7 +35,7 @@ class ConvolutionalClassifier(Classifier):
         logits = self.head(self.stages(self.accept(images)))
         return traceable(Output(logits.softmax(-1), logits=logits))
 
-    def losses(self, output: Output, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
+    def losses(self, output: Output, batch: BatchLike, progress: float = 1.0) -> dict[str, Tensor]:
         return {"cross_entropy": self.cross_entropy(output.scores, batch.labels, logits=output.logits)}
 
 

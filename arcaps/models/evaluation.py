@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from arcaps.errors import ArcapsError
 from arcaps.statistics import wilson
 
 E = TypeVar("E", bound="Evaluation")
@@ -98,6 +99,8 @@ class Classification(Evaluation):
     @property
     def accuracy(self) -> float:
         """The part of the images that was right."""
+        if not self.count:
+            raise ArcapsError(f"no images of {self.data} were evaluated: there is no accuracy")
         return int(self.sums["right"]) / self.count
 
     @property

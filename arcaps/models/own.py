@@ -49,18 +49,21 @@ class OwnNetwork(Classifier):
             raise ArcapsError(f"{found}: let its last layer have {self.classes} outputs, one for each class")
         return traceable(Output(logits.softmax(-1), logits=logits))
 
-    def losses(self, output: Output, batch: BatchLike, progress: float = 0.0) -> dict[str, Tensor]:
+    def losses(self, output: Output, batch: BatchLike, progress: float = 1.0) -> dict[str, Tensor]:
         return {"cross_entropy": self.cross_entropy(output.scores, batch.labels, logits=output.logits)}
 
     @torch.no_grad()
     def check_answer(self) -> None:
         """Refuse a module that cannot learn these classes from these images; warn of probabilities."""
         first = next(self.module.parameters(), None)
-        training = self.module.training
+        like: dict[str, Any] = {} if first is None else {"device": first.device, "dtype": first.dtype}
+        modes = {part: part.training for part in self.module.modules()}
         self.module.eval()
-        device = None if first is None else first.device
-        logits = self(torch.zeros(2, self.channels, *self.image_size, device=device)).logits
-        self.module.train(training)
+        try:
+            logits = self(torch.zeros(2, self.channels, *self.image_size, **like)).logits
+        finally:
+            for part, training in modes.items():
+                part.training = training
         if not any(parameter.requires_grad for parameter in self.module.parameters()):
             raise ArcapsError(f"{type(self.module).__name__} has no parameters to train: give one that has")
         assert logits is not None

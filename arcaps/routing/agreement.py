@@ -22,7 +22,7 @@ from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
 from arcaps.functional import agreements, layer_norm, mix_votes, squash, unit
-from arcaps.routing.base import Compete, Routing
+from arcaps.routing.base import Compete, Routing, check_iterations
 
 Reference = Callable[[Tensor], Tensor]
 """Capsules `(..., out_caps, dim)` become the vectors that the votes are compared with."""
@@ -64,12 +64,6 @@ def agreement_routing(
             agreement = agreements(votes, reference(capsules) / tau)
             logits = logits + agreement if keep else agreement
     return Routed(capsules, coefficients)
-
-
-def check_iterations(name: str, iterations: int) -> None:
-    """Refuse a number of iterations that is not whole, or outside 1 to 1000."""
-    if not isinstance(iterations, int) or isinstance(iterations, bool) or not 1 <= iterations <= 1000:
-        raise ArcapsError(f"{name} routing with {iterations!r} iterations: give a whole number from 1 to 1000")
 
 
 class KLRouting(Routing, name="kl"):

@@ -2,13 +2,17 @@
 
 from abc import ABC
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, ClassVar, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.capsules import Routed
+from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
+from arcaps.functional import without_autocast
 from arcaps.registry import Named
 from arcaps.votes import ConvVotes
 
@@ -65,7 +69,31 @@ class Routing(nn.Module, Named, ABC, kind="routing"):
         A routing that can do without the votes in their usual order overrides it, for speed alone: the result is that
         of `forward`.
         """
-        return self(votes(capsules))
+        without = {"presence": None, "compete": over_outputs}
+        return self(votes(capsules), **{name: without[name] for name in sorted(self.needs)})
+
+
+def in_float32(forward: Callable[..., Routed]) -> Callable[..., Routed]:
+    """Let the forward pass of a routing compute in float32 or better, whatever autocast and the votes are in.
+
+    What it returns is in the number format of the votes.
+    """
+
+    @wraps(forward)
+    def computed(self: Routing, votes: Tensor, **given: Any) -> Routed:
+        wide = torch.promote_types(votes.dtype, torch.float32)
+        given = {name: value.to(wide) if isinstance(value, Tensor) else value for name, value in given.items()}
+        with without_autocast(votes):
+            found = forward(self, votes.to(wide), **given)
+        return Routed(*(None if tensor is None else tensor.to(votes.dtype) for tensor in found))
+
+    return computed
+
+
+def check_iterations(name: str, iterations: int) -> None:
+    """Refuse a number of iterations that is not whole, or outside 1 to 1000."""
+    if not isinstance(iterations, int) or isinstance(iterations, bool) or not 1 <= iterations <= 1000:
+        raise ArcapsError(f"{name} routing with {iterations!r} iterations: give a whole number from 1 to 1000")
 
 
 def list_routings() -> list[str]:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.functional import squash
-from arcaps.routing.agreement import agreement_routing, check_iterations
-from arcaps.routing.base import Compete, Routing
+from arcaps.routing.agreement import agreement_routing
+from arcaps.routing.base import Compete, Routing, check_iterations
 
 
 def dynamic_routing(

@@ -1,7 +1,7 @@
 """EM routing: the votes as a mixture of Gaussians, one for each output capsule."""
 
 from collections.abc import Sequence
-from math import isfinite, log, pi
+from math import inf, isfinite, log, pi
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, shares_of, sum_over, without_autocast
-from arcaps.routing.agreement import check_iterations
-from arcaps.routing.base import Compete, Routing
+from arcaps.functional import mix_votes, shares_of, sum_over
+from arcaps.routing.base import Compete, Routing, check_iterations, in_float32
 from arcaps.routing.differences import SquaredDifferences
 
 
@@ -143,11 +142,14 @@ class EMRouting(Routing, name="em"):
         self.mass_scale = out_caps / in_caps if mass == "relative" else 1.0
         if inverse_temperature is None:
             inverse_temperature = 1.0 if mass == "relative" else 0.01
+        if not (isinstance(inverse_temperature, float | int) and 0 < inverse_temperature < inf):
+            raise ArcapsError(f"em routing with inverse_temperature={inverse_temperature!r}: give a number above 0")
         self.inverse_temperatures = [inverse_temperature * (1 - 0.95 ** (t + 1)) for t in range(iterations)]
         self.relative = variance == "relative"
         self.beta_u = nn.Parameter(torch.zeros(out_caps))
         self.beta_a = nn.Parameter(torch.zeros(out_caps))
 
+    @in_float32
     def forward(
         self,
         votes: Float[Tensor, "*where out inp dim"],
@@ -155,17 +157,15 @@ class EMRouting(Routing, name="em"):
         presence: Float[Tensor, "*where inp"] | None = None,
         compete: Compete = over_outputs,
     ) -> Routed:
-        wide = torch.promote_types(votes.dtype, torch.float32)
-        with without_autocast(votes):
-            return em_routing(
-                votes.to(wide),
-                self.beta_u.to(wide),
-                self.beta_a.to(wide) / (self.inverse_temperatures[-1] if self.relative else 1),
-                inverse_temperatures=self.inverse_temperatures,
-                mass_scale=self.mass_scale,
-                damping=self.damping,
-                floor=self.floor,
-                relative=self.relative,
-                presence=None if presence is None else presence.to(wide),
-                compete=compete,
-            )
+        return em_routing(
+            votes,
+            self.beta_u.to(votes.dtype),
+            self.beta_a.to(votes.dtype) / (self.inverse_temperatures[-1] if self.relative else 1),
+            inverse_temperatures=self.inverse_temperatures,
+            mass_scale=self.mass_scale,
+            damping=self.damping,
+            floor=self.floor,
+            relative=self.relative,
+            presence=presence,
+            compete=compete,
+        )

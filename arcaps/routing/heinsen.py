@@ -13,8 +13,7 @@ from arcaps.competition import over_outputs
 from arcaps.functional import layer_norm, mix_votes
 from arcaps.kernels import ElementsLast, PositionsLast
 from arcaps.kernels.mixing import along_positions
-from arcaps.routing.agreement import check_iterations
-from arcaps.routing.base import Compete, Routing
+from arcaps.routing.base import Compete, Routing, check_iterations
 from arcaps.votes import votes_of_patches
 
 

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.errors import ArcapsError
-from arcaps.functional import agreements, mix_votes, sum_over, unit, with_elements_last
-from arcaps.routing.base import Routing
+from arcaps.functional import agreements, mix_votes, smallest_length, sum_over, unit, with_elements_last
+from arcaps.routing.base import Routing, in_float32
 from arcaps.schedule import Scheduled
 
 
@@ -69,14 +69,12 @@ def spectral_routing(
     the principal direction, which sum to 1 over the inputs; and the gradient. The derivative of a singular vector is
     infinite where S_0 = S_1, so u is found without gradient, and one power step `u = unit(Y^T Y u)` carries it: the
     value is the same, the gradient is bounded. A ratio of singular values has no such problem, and its gradient is
-    exact. Votes that are all shorter than rounding have no direction: the capsule, the coefficients and the presence
+    exact. Votes that are all 0 have no direction: the capsule, the coefficients and the presence
     are then 0, with gradient 0.
     """
-    dtype = votes.dtype
     rows = votes if presence is None else votes * presence[..., None, :, None]
-    rows = rows.float() if dtype in (torch.float16, torch.bfloat16) else rows
     largest = rows.detach().abs().amax((-2, -1), keepdim=True)
-    rows = rows / torch.where(largest > torch.finfo(rows.dtype).eps, largest, torch.inf)  # nothing here has a scale
+    rows = rows / torch.where(largest > smallest_length(rows.dtype), largest, torch.inf)  # nothing here has a scale
     direction = torch.empty_like(rows[..., 0, :]).copy_(principal_direction(with_elements_last(rows)))
     along = agreements(rows, direction)
     direction = unit(mix_votes(rows, along))  # the power step
@@ -85,7 +83,7 @@ def spectral_routing(
     ratio = first / torch.where(total > 0, total, 1)
     sure = (eta * (ratio - bias)).sigmoid() * (total > 0)
     coefficients = squares / torch.where(first > 0, first, 1).unsqueeze(-1)
-    return Routed(direction.to(dtype), coefficients.to(dtype), sure.to(dtype))
+    return Routed(direction, coefficients, sure)
 
 
 class SpectralRouting(Routing, Scheduled, name="spectral"):
@@ -119,6 +117,7 @@ class SpectralRouting(Routing, Scheduled, name="spectral"):
         """The steepness at this moment of the training."""
         return self.first_eta + (self.last_eta - self.first_eta) * self.progress
 
+    @in_float32
     def forward(
         self, votes: Float[Tensor, "*where out inp dim"], *, presence: Float[Tensor, "*where inp"] | None = None
     ) -> Routed:

@@ -1,20 +1,17 @@
 """Variational routing: a mixture of Gaussians with priors, so that no output can collapse onto one vote."""
 
-from collections.abc import Callable
 from math import e, log, pi
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
+from torch import Tensor
 
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.functional import mix_votes, sum_over
-from arcaps.routing.agreement import check_iterations
-from arcaps.routing.base import Routing
+from arcaps.norm import OutputNorm
+from arcaps.routing.base import Compete, Routing, check_iterations, in_float32
 from arcaps.routing.differences import SquaredDifferences
 
 
@@ -117,7 +114,7 @@ def variational_routing(
     *,
     iterations: int = 3,
     presence: Float[Tensor, "*where inp"] | None = None,
-    compete: Callable[[Tensor], Tensor] = over_outputs,
+    compete: Compete = over_outputs,
 ) -> VariationalRouted:
     """Cluster the votes by variational Bayes: outputs are Gaussians, inputs belong to them by responsibilities.
 
@@ -143,42 +140,6 @@ def variational_routing(
     return VariationalRouted(posterior, coefficients, entropy)
 
 
-class OutputNorm(nn.Module):
-    """BatchNorm without parameters, over all axes but that of the output capsules, and over all processes.
-
-    In evaluation the running statistics count, so one image does not depend on the others. At the start they are the
-    mean over all batches so far, since evidence may vary much less than 1.
-    """
-
-    mean: Tensor
-    variance: Tensor
-    batches: Tensor
-
-    def __init__(self, out_caps: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.momentum, self.eps = momentum, eps
-        self.register_buffer("mean", torch.zeros(out_caps))
-        self.register_buffer("variance", torch.ones(out_caps))
-        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
-
-    def forward(self, values: Float[Tensor, "row out size"]) -> Float[Tensor, "row out size"]:
-        mean, variance = self.measure(values) if self.training else (self.mean, self.variance)
-        return (values - mean.unsqueeze(-1)) * (variance.unsqueeze(-1) + self.eps).rsqrt()
-
-    def measure(self, values: Float[Tensor, "row out size"]) -> tuple[Tensor, Tensor]:
-        """Mean and variance of each output over the batch; the running ones follow."""
-        together = all_reduce if dist.is_available() and dist.is_initialized() else lambda tensor: tensor
-        count = together(values.new_tensor(values.shape[0] * values.shape[2]))
-        mean = together(values.sum((0, 2))) / count
-        variance = together((values - mean.unsqueeze(-1)).square().sum((0, 2))) / count
-        self.batches += 1
-        follow = (1 / self.batches).clamp_min(self.momentum).to(self.mean.dtype)
-        self.mean.lerp_(mean.detach().to(self.mean.dtype), follow)
-        unbiased = variance * count / (count - 1).clamp_min(1)
-        self.variance.lerp_(unbiased.detach().to(self.variance.dtype), follow)
-        return mean, variance
-
-
 class VariationalRouting(Routing, name="variational"):
     """Variational routing: capsules are the normalised centres, presence comes from the entropy.
 
@@ -201,17 +162,15 @@ class VariationalRouting(Routing, name="variational"):
         self.norm_of_capsules = OutputNorm(out_caps)
         self.norm_of_presence = OutputNorm(out_caps)
 
+    @in_float32
     def forward(
         self,
         votes: Float[Tensor, "*where out inp dim"],
         *,
         presence: Float[Tensor, "*where inp"] | None = None,
-        compete: Callable[[Tensor], Tensor] = over_outputs,
+        compete: Compete = over_outputs,
     ) -> Routed:
-        half = votes.dtype in (torch.float16, torch.bfloat16)  # digamma needs more
-        found = variational_routing(
-            votes.float() if half else votes, iterations=self.iterations, presence=presence, compete=compete
-        )
+        found = variational_routing(votes, iterations=self.iterations, presence=presence, compete=compete)
         centre, mass = found.posterior.centre, found.posterior.mass
         evidence = -found.posterior.log_share.exp() * found.entropy
         capsules = self.norm_of_capsules(centre.flatten(0, -3) if centre.ndim > 2 else centre.unsqueeze(0))
@@ -219,4 +178,4 @@ class VariationalRouting(Routing, name="variational"):
         chance = self.norm_of_presence(evidence.reshape(-1, self.out_caps, 1)).reshape(mass.shape).sigmoid() * (
             mass > 0
         )
-        return Routed(capsules.to(votes.dtype), found.coefficients.to(votes.dtype), chance.to(votes.dtype))
+        return Routed(capsules, found.coefficients, chance)

@@ -46,7 +46,11 @@ class Votes(nn.Module, Named, ABC, kind="votes"):
     ) -> None:
         super().__init__()
         self.in_caps, self.in_dim, self.out_caps, self.out_dim = in_caps, in_dim, out_caps, out_dim
-        self.kernel = (kernel, kernel) if isinstance(kernel, int) else kernel
+        self.kernel = (kernel, kernel) if isinstance(kernel, int) else (*kernel,)
+        if len(self.kernel) != 2 or any(not isinstance(side, int) or side < 1 for side in self.kernel):
+            raise ArcapsError(f"kernel {kernel}: give its side, or height and width, each at least 1")
+        if not isinstance(stride, int) or stride < 1:
+            raise ArcapsError(f"stride {stride}: give one whole number, at least 1")
         self.stride = stride
         if padding not in ("same", "valid"):
             raise ArcapsError(f"unknown padding {padding!r}: there are same, valid")
@@ -98,10 +102,13 @@ class Votes(nn.Module, Named, ABC, kind="votes"):
 
     def check(self, capsules: Float[Tensor, "batch height width caps dim"]) -> None:
         """Refuse capsules of another shape than these votes were made for."""
-        if capsules.shape[-2:] != (self.in_caps, self.in_dim):
+        if capsules.shape[-2:] != (self.in_caps, self.in_dim) or capsules.ndim != 5:
             raise ArcapsError(
                 f"expected capsules (batch, height, width, {self.in_caps}, {self.in_dim}), got {tuple(capsules.shape)}"
             )
+        if min(self.new_size(capsules.shape[1], capsules.shape[2])) < 1:
+            size, kernel = ("x".join(map(str, sides)) for sides in (capsules.shape[1:3], self.kernel))
+            raise ArcapsError(f"{size} positions are fewer than the kernel's {kernel}: give a larger input")
 
     def new_size(self, height: int, width: int) -> tuple[int, int]:
         """Height and width of the output, for an input of this size."""

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arcaps import ARCapsNet, Routing, info, load, testing
+from arcaps import ARCapsNet, ConvCaps, Routing, info, load, testing
 from arcaps.capsules import Routed
 from arcaps.routing import DynamicRouting
+from arcaps.routing.base import Compete
 
 BUILT_IN = [name for name, one in Routing.known.items() if one.__module__.startswith("arcaps.")]
 ROUTINGS = [
@@ -47,6 +48,52 @@ def route(routing: Routing, votes: Tensor, presence: Tensor | None = None, input
     if "inputs" in routing.needs:
         needed["inputs"] = votes.new_zeros(*votes.shape[:-3], votes.shape[-2], IN_DIM) if inputs is None else inputs
     return Routed(*routing(votes, presence=presence, **needed))
+
+
+@every_routing
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_a_layer_in_sixteen_bits_answers_in_sixteen_bits(spec: str, dtype: torch.dtype) -> None:
+    layer = ConvCaps(3, 6, 4, 6, routing=spec).to(dtype)
+    found = layer(torch.randn(2, 5, 5, 3, 6, dtype=dtype))
+    assert found.poses.dtype == found.coefficients.dtype == dtype
+    found.poses.sum().backward()
+    assert all(one.grad is None or one.grad.isfinite().all() for one in layer.parameters())
+
+
+@pytest.mark.parametrize("spec", ["em", "spectral", "variational"])
+def test_what_needs_float32_has_it_under_autocast(spec: str) -> None:
+    routing = made(spec, 5, 4, 6).eval()
+    votes = torch.randn(3, 4, 5, 6).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = route(routing, votes)
+    for one, other in zip(found, route(routing, votes), strict=True):
+        assert torch.equal(one, other)
+
+
+class DemandingRouting(Routing):
+    """Takes what it needs without a default."""
+
+    needs = frozenset({"presence", "compete"})
+    divides = "outputs"
+
+    def forward(self, votes: Tensor, *, presence: Tensor | None, compete: Compete) -> Routed:
+        return DynamicRouting(self.in_caps, self.out_caps, self.dim)(votes, presence=presence, compete=compete)
+
+
+@pytest.mark.parametrize("votes", ["conv", "window"])
+def test_a_routing_gets_what_it_names(votes: str) -> None:
+    layer = ConvCaps(3, 4, 2, 5, routing=DemandingRouting, votes=votes)
+    plain = ConvCaps(3, 4, 2, 5, routing="dynamic", votes=votes)
+    plain.load_state_dict(layer.state_dict())
+    capsules = torch.randn(2, 6, 6, 3, 4)
+    torch.testing.assert_close(layer(capsules).poses, plain(capsules).poses)
+
+
+@every_routing
+@pytest.mark.parametrize("votes", ["conv", "window"])
+def test_no_images_are_no_capsules(spec: str, votes: str) -> None:
+    layer = ConvCaps(2, 6, 4, 6, routing=spec, votes=votes).eval()
+    assert layer(torch.zeros(0, 5, 5, 2, 6)).poses.shape == (0, 5, 5, 4, 6)
 
 
 @every_dtype

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import arcaps
 from arcaps import ArcapsError, Run
+from arcaps.models.own import OwnNetwork
 from arcaps.training import Stopped
 
 QUICK: dict[str, Any] = {"epochs": 2, "batch_size": 50, "limit": 1000, "silent": True, "report": False}
@@ -123,3 +124,11 @@ def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     arcaps.create_model("strong_conv_net", widths=(4, 4, 4, 4)).save(tmp_path / "model.safetensors")
     with pytest.raises(ArcapsError, match="without a module"):
         arcaps.load(tmp_path / "model.safetensors", module=network())
+
+
+def test_double_precision_and_frozen_parts_stay_as_they_are() -> None:
+    module = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(28 * 28, 10)).double().train()
+    module[0].eval()
+    model = OwnNetwork(module)
+    assert [part.training for part in module] == [False, True, True]
+    assert model(torch.rand(2, 1, 28, 28, dtype=torch.float64)).scores.dtype == torch.float64
