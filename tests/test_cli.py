@@ -239,6 +239,9 @@ def test_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     Run.create(tmp_path / "two", find_recipe("digits", epochs=3), {})
     run(monkeypatch, "runs", str(tmp_path), "--json")
     rows = json.loads(capsys.readouterr().out)
-    assert [row["epochs"] for row in rows] == ["1 of 1", "0 of 3"]
+    assert [(row["status"], row["epochs_done"], row["epochs"]) for row in rows] == [
+        ("finished", 1, 1),
+        ("stopped", 0, 3),
+    ]
     run(monkeypatch, "runs", str(tmp_path))
-    assert "not finished" in capsys.readouterr().out.splitlines()[1]
+    assert "stopped" in capsys.readouterr().out.splitlines()[1]

@@ -72,7 +72,11 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Routing, "known", dict(Routing.known))
     names: dict[str, Any] = {"__name__": "tutorial"}
+    monkeypatch.syspath_prepend(tmp_path)
     for sample in python_blocks("docs/tutorial.md"):
+        if (file := re.match(r"# (\w+\.py)\n", sample)) is not None:
+            (tmp_path / file[1]).write_text(sample)
+            continue
         exec(sample, names)
 
 

@@ -1,6 +1,7 @@
 """What the axes of every capsule layer mean, over every routing, activation and number format."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -280,13 +281,14 @@ def test_mistakes_are_named() -> None:
         ClassCaps(8, 16, 10, 32, in_size=(7, 7))(torch.randn(1, 8, 8, 8, 16))
     with pytest.raises(ArcapsError, match="2x4 positions are fewer than the kernel's 3x3"):
         ConvCaps(8, 16, 8, 32, padding="valid")(torch.randn(1, 2, 4, 8, 16))
-    for wrong, message in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"stride": 0}, "stride 0: give one whole number, at least 1"),
         ({"kernel": 0}, "kernel 0: give its side, or height and width, each at least 1"),
         ({"images_at_once": 0}, "0 images at once: give at least 1, or None for all"),
-    ):
+    ]
+    for options, message in wrong:
         with pytest.raises(ArcapsError, match=message):
-            ConvCaps(8, 16, 8, 32, **wrong)
+            ConvCaps(8, 16, 8, 32, **options)
     with pytest.raises(ArcapsError, match="leave kernel out, in_size says how large it is"):
         ClassCaps(8, 16, 10, 32, in_size=3, kernel=3)
     assert ClassCaps(8, 16, 10, 32, in_size=3).in_size == (3, 3)

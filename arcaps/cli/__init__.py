@@ -32,6 +32,7 @@ from arcaps.cli import (
 )
 from arcaps.errors import ArcapsError
 from arcaps.memory import NO_MEMORY, is_out_of_memory, keep_freed_memory
+from arcaps.registry import unknown
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     training.train,
@@ -93,6 +94,9 @@ def main() -> None:
         if arguments == ["--version"]:
             print(f"arcaps {version('arcaps')}")
             return
+        names = [*(command.__name__ for command in COMMANDS), "data"]
+        if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
+            raise unknown("command", arguments[0], names)
         app.cli(prog="arcaps", description=DESCRIPTION, args=join_repeated(arguments))
         sys.stdout.flush()
     except ArcapsError as error:

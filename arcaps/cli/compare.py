@@ -72,5 +72,7 @@ def compare(
         except Stopped as stop:
             print(f"{stop}; everything is saved: run the same command again to resume")
             code = stop.code
-    print(f"written: {write_comparison(place)}")
+    path = write_comparison(place)
+    print(path.read_text())
+    print(f"written: {path}")
     sys.exit(code)

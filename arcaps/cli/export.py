@@ -5,13 +5,14 @@ from typing import Annotated, Literal
 
 import tyro
 
-from arcaps.cli.options import check_output
+from arcaps.cli.options import check_output, named_after
+from arcaps.errors import ArcapsError
 
 
 def export(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
-    to: Path = Path("model.onnx"),
+    to: Path | None = None,
     precision: Literal["float32", "float16", "int8"] = "float32",
     decoder: Path | None = None,
     data: str = "",
@@ -19,12 +20,12 @@ def export(
 ) -> None:
     """Write a run's model to one ONNX file, checked against the model.
 
-    'arcaps predict model.onnx image.png' uses it without torch's layers, and so does any ONNX runtime: the input
+    'arcaps predict FILE.onnx image.png' uses it without torch's layers, and so does any ONNX runtime: the input
     'images' is (batch, channels, height, width), the outputs are scores, capsules, reconstruction and coefficients.
 
     Args:
         run: A run folder, a .safetensors file, or the name of a pretrained model: digits or mnist.
-        to: The file to write.
+        to: The file to write; by default named after the model, such as digits.onnx.
         precision: float16 halves the file, int8 makes it a quarter and faster; int8 is calibrated on training images.
         decoder: Also write the decoder alone to this file.
         data: The data set for int8; by default what the run was trained on.
@@ -33,6 +34,9 @@ def export(
     from arcaps.export import export_decoder, export_onnx
     from arcaps.training.inference import choose_data, open_model
 
+    to = to or named_after(run, ".onnx")
+    if to.suffix.lower() != ".onnx":
+        raise ArcapsError(f"--to is {to}: give a name that ends in .onnx, by which other commands know the file")
     check_output("--to", to)
     check_output("--decoder", decoder)
     model = open_model(run)

@@ -17,7 +17,7 @@ def info(
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")],
     architecture: tyro.conf.OmitArgPrefixes[ModelFlags],
     *,
-    batch_size: int = 100,
+    batch_size: int | None = None,
     json: Flag = False,
 ) -> None:
     """Show what a model costs: per layer and in total, its shapes, parameters, multiply-adds and memory.
@@ -26,7 +26,7 @@ def info(
         model: ar_capsnet, capsule_net, conv_net, strong_conv_net, one of your own, a run folder, a saved .safetensors
             file, or the name of pretrained weights.
         architecture: What is not given is the model's own default.
-        batch_size: Images in a training step, for the memory.
+        batch_size: Images in a training step, for the memory; by default those of the run, or 100.
         json: Print JSON instead of a table.
     """
     import torch
@@ -48,11 +48,18 @@ def info(
                 found = create_model(model, **architecture)
         except RuntimeError as error:  # more bytes than can be counted
             raise ArcapsError(f"{model} is too large with these settings: {error}: give smaller ones") from None
-    result = measure(found, batch_size=batch_size)
+    result = measure(found, batch_size=batch_size or usual_batch_size(model))
     if json:
         print(jsonlib.dumps(result.as_dict(), indent=2))
     else:
         print_table(result)
+
+
+def usual_batch_size(model: str) -> int:
+    """The batch size of a run, or the paper's."""
+    from arcaps.training import Run
+
+    return Run(Path(model)).recipe.batch_size if (Path(model) / "config.json").exists() else 100
 
 
 def print_table(result: "ModelInfo") -> None:

@@ -52,7 +52,7 @@ def flag_type(kind: Any) -> Any:
 
 def flag_help(kind: Any, text: str) -> Any:
     """The help of a flag."""
-    pair = flag_type(kind) == tuple[int, ...] and kind != tuple[int, ...]
+    pair = tuple[int, int] in (kind, *get_args(kind))
     return tyro.conf.arg(help=text, metavar="HEIGHT [WIDTH]" if pair else None)
 
 
@@ -76,6 +76,11 @@ else:
     AugmentationFlags = make_flags("AugmentationFlags", Augmentation)
     ArchitectureFlags = make_flags("ArchitectureFlags", *MODELS, without=FROM_THE_DATA)
     ModelFlags = make_flags("ModelFlags", *MODELS)
+
+
+def named_after(run: Path, ending: str) -> Path:
+    """A file in the working directory with the name of a run folder, a model file or a pretrained model."""
+    return Path((run.name or run.resolve().name).removesuffix(".safetensors") + ending)
 
 
 def check_output(option: str, path: Path | None, *, folder: bool = False) -> None:

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from arcaps.cli.options import Flag, check_output
+from arcaps.cli.options import Flag, check_output, named_after
 
 
 def page(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     *,
-    to: Path = Path("capsules.html"),
+    to: Path | None = None,
     folder: Path | None = None,
     precision: Literal["float16", "float32"] = "float16",
     data: str = "",
@@ -24,7 +24,7 @@ def page(
 
     Args:
         run: A run folder, a .safetensors file, or the name of a pretrained model: digits or mnist.
-        to: The file to write.
+        to: The file to write; by default named after the model, such as digits.html.
         folder: Write a folder for a static web host instead of one file.
         precision: float16 weights make the page smaller; float32 answers exactly as the model.
         data: Examples come from this data set's test images; by default from what the run was tested on.
@@ -34,6 +34,7 @@ def page(
     from arcaps.page import build_folder, build_page, page_options
     from arcaps.training.inference import open_model
 
+    to = to or named_after(run, ".html")
     check_output("--to", to if folder is None else None)
     check_output("--folder", folder, folder=True)
     model = open_model(run)

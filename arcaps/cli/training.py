@@ -141,7 +141,7 @@ def runs(
     *,
     json: Flag = False,
 ) -> None:
-    """List run folders, with their status, epochs and results, the best first.
+    """List run folders by recipe, with their status, epochs and results, the best of each recipe first.
 
     Args:
         folders: Run folders, or folders with runs below them.
@@ -159,14 +159,15 @@ def runs(
         except ArcapsError as error:
             print(f"arcaps: {error}", file=sys.stderr)
             damaged += 1
-    rows.sort(key=lambda row: (row["test_error"] is None, row["test_error"], row["run"]))
+    rows.sort(key=lambda row: (row["recipe"], row["test_error"] is None, row["test_error"], row["run"]))
     if json:
         print(jsonlib.dumps(rows, indent=2))
     width = max((len(row["run"]) for row in rows), default=0)
     for row in [] if json else rows:
         validated = "" if row["validation_error"] is None else f"validation error {row['validation_error']:7.2%}"
-        tested = "not finished" if row["test_error"] is None else f"test error {row['test_error']:7.2%}"
-        print(f"{row['run']:{width}}  {row['recipe']:12} {row['epochs']:>9}  {validated:25}  {tested}")
+        tested = row["status"] if row["test_error"] is None else f"test error {row['test_error']:7.2%}"
+        epochs = f"{row['epochs_done']} of {row['epochs']}"
+        print(f"{row['run']:{width}}  {row['recipe']:12} {epochs:>9}  {validated:25}  {tested}")
     if damaged:
         raise ArcapsError(f"{damaged} of {len(found)} run folders cannot be read: they are named above")
 
@@ -176,13 +177,16 @@ def describe_run(run: "Run") -> dict[str, Any]:
     recipe, metrics, result = run.recipe, run.metrics, run.result
     errors = [line["validation_error"] for line in metrics]
     test = None if result is None else 1 - result.test["accuracy"] if "accuracy" in result.test else None
+    status = "finished" if result is not None else "running" if run.held else "stopped"
     return {
         "run": str(run.path),
         "recipe": recipe.name,
         "model": recipe.model,
-        "epochs": f"{len(metrics)} of {recipe.epochs}",
-        "validation_error": min(errors, default=None),
-        "test_error": test,
+        "status": status,
+        "epochs_done": len(metrics),
+        "epochs": recipe.epochs,
+        "validation_error": None if not errors else round(min(errors), 9),
+        "test_error": None if test is None else round(test, 9),
     }
 
 
@@ -237,8 +241,9 @@ def sweep(
     except Stopped as stop:
         print(f"{stop}; everything is saved: run the same command again to resume")
         sys.exit(stop.code)
+    width = max(map(len, results), default=0)
     for name, result in results.items():
-        print(f"{name:30} {result if isinstance(result, ArcapsError) else result.summary}")
+        print(f"{name:{width}}  {result if isinstance(result, ArcapsError) else result.summary}")
     failed = [name for name, result in results.items() if isinstance(result, ArcapsError)]
     if failed:
         raise ArcapsError(f"{len(failed)} of {len(results)} points failed: {', '.join(failed)}")

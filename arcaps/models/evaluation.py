@@ -116,7 +116,7 @@ class Classification(Evaluation):
     @property
     def per_class(self) -> dict[str, float]:
         """The part of each class that was right."""
-        right = self.confusion.diagonal() / self.confusion.sum(1).clamp_min(1)
+        right = self.confusion.diagonal().double() / self.confusion.sum(1).clamp_min(1)
         return dict(zip(self.class_names, right.tolist(), strict=True))
 
     @property

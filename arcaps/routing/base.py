@@ -85,7 +85,9 @@ def in_float32(forward: Callable[..., Routed]) -> Callable[..., Routed]:
         given = {name: value.to(wide) if isinstance(value, Tensor) else value for name, value in given.items()}
         with without_autocast(votes):
             found = forward(self, votes.to(wide), **given)
-        return Routed(*(None if tensor is None else tensor.to(votes.dtype) for tensor in found))
+        capsules, coefficients, presence = found
+        like = votes.dtype
+        return Routed(capsules.to(like), coefficients.to(like), None if presence is None else presence.to(like))
 
     return computed
 

@@ -28,6 +28,8 @@ from arcaps.training.run import Run
 from arcaps.training.splits import build_model, load_splits, with_absolute_paths
 
 logger = logging.getLogger("arcaps")
+FEW_STEPS = 100
+"""A training with fewer steps gets a warning."""
 
 
 def train(
@@ -109,6 +111,12 @@ def train(
             if processes.first:
                 logger.info("%s", splits.summary)
                 display.on_start(trainer)
+                if start_from is None and trainer.total_steps < FEW_STEPS:
+                    logger.warning(
+                        "%s steps in all are few for a network that starts from random weights: "
+                        "give a smaller --batch-size, or more --epochs",
+                        trainer.total_steps,
+                    )
             trainer.train()
             if test:
                 finish(trainer, report)

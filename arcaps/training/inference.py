@@ -88,6 +88,9 @@ def inverted(preprocessing: Preprocessing) -> Preprocessing:
 def open_run(path: Place, *, device: str = "auto", precision: str = "auto", data_dir: Place | None = None) -> OpenedRun:
     """Open the best model of a run folder, a model file, or a pretrained model by its name."""
     path = as_path("the model", path)
+    if not path.exists() and not is_pretrained(path):
+        way = f"give a run folder, a model file, or a pretrained model: {', '.join(weight_names())}"
+        raise ArcapsError(f"{path} is not a run folder: there is no such file or folder: {way}")
     chosen = choose_device(device)
     run = None if path.is_file() or is_pretrained(path) else Run.open(path)
     model = load(path) if run is None else run.model()
@@ -243,12 +246,6 @@ def open_place(place: Place) -> Any:
     path = Path(place)
     if path.suffix == ".onnx":
         return arcaps.Exported.open(path)
-    if not path.exists() and not is_pretrained(path):
-        names = ", ".join(weight_names())
-        raise ArcapsError(
-            f"{place} is neither a run folder nor a model file, and no pretrained model: there is no such file, and "
-            f"pretrained are {names}"
-        )
     return open_model(path)
 
 

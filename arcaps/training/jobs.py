@@ -80,11 +80,13 @@ def run_jobs(
         job.settings()
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    for job in jobs:
+    for number, job in enumerate(jobs, start=1):
         run = job.run(folder)
         left = None if max_minutes is None else max(0.0, max_minutes - (time.monotonic() - began) / 60)
         try:
             state = job.state(folder)
+            if state == "begun" or state == "waiting":
+                logger.info("training %d of %d: %s", number, len(jobs), job.name)
             if state == "begun" or (state == "trained" and test):
                 train(resume=run.path, max_minutes=left, test=test, **session)
             elif state == "waiting":

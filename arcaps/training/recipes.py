@@ -152,7 +152,16 @@ RECIPES = {
             limit=10000,
             epochs=3,
         ),
-        Recipe("folder", "images of your own: give --data", "", **MODERN, augmentation=DIGIT_CHANGES, epochs=30),
+        Recipe(
+            "folder",
+            "images of your own: give --data",
+            "",
+            **MODERN,
+            batch_size=20,  # small folders need steps
+            options=Options(batch_norm_momentum=0.1),
+            augmentation=DIGIT_CHANGES,
+            epochs=30,
+        ),
     )
 }
 
