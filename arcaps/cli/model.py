@@ -48,7 +48,7 @@ def info(
                 found = create_model(model, **architecture)
         except RuntimeError as error:  # more bytes than can be counted
             raise ArcapsError(f"{model} is too large with these settings: {error}: give smaller ones") from None
-    result = measure(found, batch_size=batch_size or usual_batch_size(model))
+    result = measure(found, batch_size=usual_batch_size(model) if batch_size is None else batch_size)
     if json:
         print(jsonlib.dumps(result.as_dict(), indent=2))
     else:

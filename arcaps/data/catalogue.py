@@ -220,7 +220,7 @@ def load_collection(name: str, directory: Path, seed: int) -> Data:
     if name == "affnist-small":  # the same images whatever the seed
         return Data(None, None, affnist.regenerate(assemble(MNIST, directory).test, versions=2))
     if name not in COLLECTIONS:
-        raise unknown("data set, or folder or CSV file that is there,", name, NAMES)
+        raise ArcapsError(f"{unknown('data set', name, NAMES)}, or give a folder or a CSV file that is there")
     return assemble(COLLECTIONS[name], directory)
 
 

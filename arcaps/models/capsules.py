@@ -1,4 +1,4 @@
-"""The two capsule networks: AR CapsNet and CapsuleNet."""
+"""AR CapsNet and CapsuleNet, and what capsule networks have in common."""
 
 from collections.abc import Iterator
 from math import prod

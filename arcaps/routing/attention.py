@@ -30,6 +30,9 @@ def multi_head_attention_routing(
 ) -> Routed:
     """Mix the votes as `attention_routing` does, in several heads: each weighs its own slice of the vote.
 
+        b[h, n, m] = scale * sum over k of <v[n, k], w[h, n, m, k]>;   c[h, n, m] = softmax over m of b[h, n, m]
+        s[n] = for each slice h, sum over m of c[h, n, m] v[n, m]
+
     The logits of head h are `scale` times the scalar products of ALL the votes for output n with `weight[h, n, m]`. The
     coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """

@@ -62,7 +62,7 @@ class HeinsenRouting(Routing, name="heinsen"):
     """Heinsen's routing of vectors, the form of 2022.
 
         f[m] = sigmoid(<W_A[m], x[m]> / sqrt(inp) + b_A[m])
-        x^[n] = W_G2[n] * (W_G1 N(s[n])) + b_G2[n]                       a prediction of the inputs; N: LayerNorm
+        x^[n] = W_G2[n] * (W_G1 N(s[n] / sqrt(inp))) + b_G2[n]           a prediction of the inputs; N: LayerNorm
         similarity[n, m] = logsigmoid(W_S[n, m] <x[m], x^[n]> + b_S[n, m])
 
     The capsule is `N(s / sqrt(inp))`, or `s / sqrt(inp)` with `normalise=False`. Parameters start as the author's: the

@@ -43,8 +43,12 @@ def query_key_routing(
 ) -> Routed:
     """Mix the votes for each output capsule by scaled scalar products of a query and keys, in several heads.
 
+        q[n] = (mean over m of v[n, m]) Q[n];   k[n, m] = v[n, m] K[n]
+        c[h, n, m] = softmax over m of <q[n], k[n, m]> / sqrt(D / heads), by the slice h of both
+        s[n] = for each slice h, sum over m of c[h, n, m] v[n, m]
+
     Every vote for output n makes a key; their mean makes the query, so the reference vector follows the image instead
-    of being a parameter, as in dynamic routing, in one pass. Each head weighs its own slice of the votes, which are
+    of being a parameter, as in dynamic routing, without iterations. Each head weighs its own slice of the votes, which are
     the values. The coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """
     present = None if presence is None else presence[..., None, None, :]
