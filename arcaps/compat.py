@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._pytree import _register_namedtuple
 from torch.utils._pytree import tree_leaves as _tree_leaves
@@ -52,10 +53,13 @@ def is_tracing() -> bool:
 
 
 def needs_plain_functions() -> bool:
-    """True where a hand-written backward pass cannot follow: torch.compile, export, jit.trace and torch.func."""
+    """True where a hand-written backward pass cannot follow.
+
+    That is in torch.compile, export, jit.trace, torch.func and forward-mode derivatives (`torch.autograd.forward_ad`).
+    """
     if torch.compiler.is_compiling() or torch.compiler.is_exporting() or is_tracing():
         return True
-    return is_transformed()
+    return is_transformed() or forward_ad._current_level >= 0
 
 
 def can_be_stored(output: type[Any]) -> None:

@@ -7,6 +7,7 @@ import jaxtyping
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from arcaps import ConvCaps, create_model
 from arcaps.compat import needs_plain_functions
@@ -166,6 +167,18 @@ def test_torch_func_takes_the_plain_functions() -> None:
     leaf = capsules.clone().requires_grad_()
     layer(leaf).poses.square().sum().backward()
     torch.testing.assert_close(found, leaf.grad)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, in make_dual
+@pytest.mark.parametrize("routing", ["attention", "dynamic", "em"])
+def test_forward_mode_takes_the_plain_functions(routing: str) -> None:
+    layer = ConvCaps(2, 3, 2, 4, routing=routing).double()
+    capsules, direction = (torch.randn(3, 4, 4, 2, 3, dtype=torch.float64) for _ in range(2))
+    with forward_ad.dual_level():
+        dual = layer(forward_ad.make_dual(capsules, direction)).poses
+        found = forward_ad.unpack_dual(dual).tangent
+    expected = torch.func.jvp(lambda x: layer(x).poses, (capsules,), (direction,))[1]
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.slow

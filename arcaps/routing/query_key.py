@@ -48,8 +48,8 @@ def query_key_routing(
         s[n] = for each slice h, sum over m of c[h, n, m] v[n, m]
 
     Every vote for output n makes a key; their mean makes the query, so the reference vector follows the image instead
-    of being a parameter, as in dynamic routing, without iterations. Each head weighs its own slice of the votes, which are
-    the values. The coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
+    of being a parameter, as in dynamic routing, without iterations. Each head weighs its own slice of the votes, which
+    are the values. The coefficients returned are the mean over the heads; they too sum to 1 over the input channels.
     """
     present = None if presence is None else presence[..., None, None, :]
     queries = vote_products(mean_vote(votes, presence).unsqueeze(-2), query.unsqueeze(1)).squeeze(-2)  # (..., out, dim)

@@ -240,7 +240,7 @@ def test_predict_takes_arrays_files_and_pictures(finished: Path, tmp_path: Path)
     assert len(arcaps.predict(finished, np.stack([array, array])[:, None].transpose(0, 2, 3, 1)[0])) == 1
     with pytest.raises(ArcapsError, match="there are no images to predict"):
         arcaps.predict(finished, [])
-    with pytest.raises(ArcapsError, match="is not a run folder: .* a model file, or a pretrained model: digits, mnist"):
+    with pytest.raises(ArcapsError, match=r"is not a run folder: .* or a pretrained model: digits, mnist"):
         arcaps.predict(tmp_path / "none.safetensors", array)
 
 
