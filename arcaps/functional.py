@@ -146,7 +146,7 @@ def vote_products(
         return einsum(votes, weight, "... out inp dim, out inp dim to -> ... out inp to")
     columns = rearrange(votes, "... out inp dim -> inp out dim (...)")
     products = rearrange(weight, "out inp dim to -> inp out to dim") @ columns
-    return rearrange(products, "inp out to row -> row out inp to").view(*votes.shape[:-1], -1)
+    return rearrange(products, "inp out to row -> row out inp to").view(*votes.shape[:-1], weight.shape[-1])
 
 
 def with_elements_last(votes: Float[Tensor, "*where out inp dim"]) -> Float[Tensor, "*where out inp dim"]:

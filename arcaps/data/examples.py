@@ -139,4 +139,4 @@ def check_classes(path: Path, examples: list[Example]) -> None:
             "%s has classes that differ in capital letters only: %s: are they the same?", path, listed(alike)
         )
     if len(counts) == 1:
-        raise ArcapsError(f"{path} has one class only, {next(iter(counts))}: give images of two classes or more")
+        logger.warning("%s has one class only, %s: a model cannot learn to tell it from others", path, *counts)

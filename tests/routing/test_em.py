@@ -212,7 +212,6 @@ def test_mistakes_are_named() -> None:
     for spec, message in {
         "em(iterations=0)": "em routing with 0 iterations: give a whole number from 1 to 1000",
         "em(inverse_temperature=0.0)": "em routing with inverse_temperature=0.0: give a number above 0",
-        "em(inverse_temperature='x')": "em routing with inverse_temperature='x': give a number above 0",
         "em(mass='other')": "em routing with mass='other': there are relative, paper",
         "em(variance='other')": "em routing with variance='other': there are relative, paper",
         "em(damping=0.0)": "give a number above 0, at most 1",
