@@ -116,7 +116,7 @@ def test_a_routing_gets_what_it_needs_and_no_more() -> None:
 
 def test_parts_are_names_finished_parts_or_factories() -> None:
     poses = torch.randn(1, 4, 4, 2, 4)
-    finished = ConvCaps(2, 4, 3, 5, routing=DynamicRouting(2, 3, 5, iterations=2), votes=WindowVotes)
+    finished = ConvCaps(2, 4, 3, 5, routing=DynamicRouting(18, 3, 5, iterations=2), votes=WindowVotes)
     assert repr(finished) == "ConvCaps(2x4 -> 3x5, 3x3/1, window, dynamic(iterations=2), capsule)"
     made = ConvCaps(2, 4, 3, 5, routing=partial(DynamicRouting, iterations=2), competition="outputs(leak=True)")
     assert repr(made) == "ConvCaps(2x4 -> 3x5, 3x3/1, dynamic(iterations=2), outputs(leak=True), capsule)"

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from arcaps.capsules import Capsules
+from arcaps.compat import is_tracing
 from arcaps.errors import ArcapsError
 from arcaps.registry import Named
 
@@ -106,7 +107,7 @@ class Votes(nn.Module, Named, ABC, kind="votes"):
             raise ArcapsError(
                 f"expected capsules (batch, height, width, {self.in_caps}, {self.in_dim}), got {tuple(capsules.shape)}"
             )
-        if min(self.new_size(capsules.shape[1], capsules.shape[2])) < 1:
+        if not is_tracing() and min(self.new_size(capsules.shape[1], capsules.shape[2])) < 1:
             size, kernel = ("x".join(map(str, sides)) for sides in (capsules.shape[1:3], self.kernel))
             raise ArcapsError(f"{size} positions are fewer than the kernel's {kernel}: give a larger input")
 
