@@ -177,8 +177,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     create_model("strong_conv_net", **SMALL["strong_conv_net"]).save("model.safetensors")
     monkeypatch.setattr("sys.argv", ["arcaps", "page", "model.safetensors", "--data", "digits"])
     main()
-    assert "capsules.html: " in capsys.readouterr().out
-    assert '"data":"digits"' in gzip.decompress(asset("model.json", Path("capsules.html").read_text())).decode()
+    assert "model.html: " in capsys.readouterr().out
+    assert '"data":"digits"' in gzip.decompress(asset("model.json", Path("model.html").read_text())).decode()
 
 
 def asset(name: str, text: str) -> bytes:
