@@ -1,7 +1,7 @@
 """Scores: class capsules become a number in 0..1 for each class."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from einops import einsum
@@ -31,9 +31,6 @@ class Score(nn.Module, Named, ABC, kind="score"):
     activation of the class layer.
     """
 
-    needs_presence: ClassVar[bool] = False
-    """Whether the class capsules must have a presence."""
-
     def __init__(self, classes: int, dim: int, max_length: float | None) -> None:
         super().__init__()
         self.classes, self.dim, self.max_length = classes, dim, max_length
@@ -61,8 +58,6 @@ class LengthScore(Score, name="length"):
 
 class PresenceScore(Score, name="presence"):
     """The presence that the routing of the class layer gives."""
-
-    needs_presence = True
 
     def forward(self, capsules: Capsules) -> Scored:
         if capsules.presence is None:

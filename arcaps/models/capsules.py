@@ -145,11 +145,6 @@ class ARCapsNet(CapsuleClassifier, name="ar_capsnet"):
         }
         self.class_caps = ClassCaps(c.caps, dims[-1], c.classes, c.dim, in_size=(height, width), **of_class_layer)
         self.score = Score.build(c.score, c.classes, c.dim, self.class_caps.activation.max_length)
-        if self.score.needs_presence and not self.class_caps.routing.gives_presence:
-            raise ArcapsError(
-                f"score {self.score} needs a routing of the class layer that gives presence, such as em, not "
-                f"{self.class_caps.routing}"
-            )
         self.loss_function = Loss.build(c.loss)
         self.entropy_weight = c.entropy
         self.decoder = Decoder(c.classes, c.dim, (c.channels, *self.image_size)) if c.decoder else None
