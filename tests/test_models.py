@@ -281,10 +281,6 @@ def test_features_by_layer_end_with_what_the_scores_are_read_from(name: str) -> 
         ({"layers": -1}, "layers is -1: give at least 0"),
         ({"residual": 1}, "residual is 1: give True or False"),
         ({"routing": None}, "routing is None: give text"),
-        (
-            {"score": "presence"},
-            "score presence needs a routing of the class layer that gives presence, such as em, not",
-        ),
     ],
 )
 def test_a_wrong_setting_is_named(options: dict[str, Any], message: str) -> None:
