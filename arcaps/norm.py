@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,7 +15,8 @@ from torch.distributed.nn.functional import all_reduce
 from arcaps.compat import is_transformed
 from arcaps.errors import ArcapsError
 
-_seen: ContextVar[Literal["whole", "part", "again"]] = ContextVar("seen", default="whole")
+_seen: list[Literal["whole", "part", "again"]] = ["whole"]
+"""What norms see at this moment is the last one: the whole batch, a part of it, or a part that they have seen."""
 
 
 @contextmanager
@@ -25,16 +25,16 @@ def part_of_batch(*, again: bool = False) -> Iterator[None]:
 
     With `again` it is a part that they have seen before, for the backward pass: the running statistics stay.
     """
-    token = _seen.set("again" if again else "part")
+    _seen.append("again" if again else "part")
     try:
         yield
     finally:
-        _seen.reset(token)
+        _seen.pop()
 
 
 def over_processes() -> bool:
     """Whether norms see the images of several processes."""
-    return _seen.get() == "whole" and dist.is_available() and dist.is_initialized()
+    return _seen[-1] == "whole" and dist.is_available() and dist.is_initialized()
 
 
 class Moments(NamedTuple):
@@ -84,7 +84,7 @@ class BatchNorm(nn.BatchNorm2d):
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         """In one process. In training inside torch.func, which cannot follow the running statistics, say what to do."""
-        if self.training and _seen.get() == "again":
+        if self.training and _seen[-1] == "again":
             assert self.running_mean is not None
             assert self.running_var is not None
             running = self.running_mean.clone(), self.running_var.clone()
@@ -144,7 +144,7 @@ class OutputNorm(nn.Module):
     def measure(self, values: Float[Tensor, "row out size"]) -> tuple[Tensor, Tensor]:
         """Mean and variance of each output over the batch; the running ones follow."""
         mean, variance, unbiased = moments(values)
-        if _seen.get() != "again":
+        if _seen[-1] != "again":
             self.batches += 1
             follow = (1 / self.batches).clamp_min(self.momentum).to(self.mean.dtype)
             self.mean.lerp_(mean.detach().to(self.mean.dtype), follow)
