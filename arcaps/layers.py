@@ -24,7 +24,7 @@ from arcaps.competition import Competition
 from arcaps.dropout import Dropout
 from arcaps.errors import ArcapsError
 from arcaps.init import own_random_numbers, start_plain_layers
-from arcaps.norm import part_of_batch
+from arcaps.norm import forward_and_again
 from arcaps.routing import Routing
 from arcaps.votes import ConvVotes, Votes
 
@@ -143,11 +143,10 @@ class ConvCaps(nn.Module):
 
     def check_parts(self) -> None:
         """Refuse parts that do not work together."""
-        votes, routing, activation = self.votes, self.routing, self.activation
-        self.require_sizes("votes", votes, in_caps=self.in_caps, in_dim=self.in_dim)
-        self.require_sizes("votes", votes, out_caps=self.out_caps, out_dim=self.out_dim)
-        self.require_sizes("routing", routing, in_caps=votes.inputs, out_caps=self.out_caps, dim=self.out_dim)
-        self.require_sizes("activation", activation, caps=self.out_caps, dim=self.out_dim)
+        out = {"out_caps": self.out_caps, "out_dim": self.out_dim}
+        require_sizes("votes", self.votes, in_caps=self.in_caps, in_dim=self.in_dim, **out)
+        require_sizes("routing", self.routing, in_caps=self.votes.inputs, out_caps=self.out_caps, dim=self.out_dim)
+        require_sizes("activation", self.activation, caps=self.out_caps, dim=self.out_dim)
         if self.residual and not self.votes.keeps_shape:
             shapes = self.votes.signature()
             raise ArcapsError(f"a residual needs input and output of one shape, not {shapes}: give residual=False")
@@ -163,15 +162,6 @@ class ConvCaps(nn.Module):
                 f"{self.votes} do not: give votes='window'"
             )
 
-    @staticmethod
-    def require_sizes(kind: str, part: nn.Module, **sizes: int) -> None:
-        """Refuse a finished part that was made for another layer."""
-        for name, size in sizes.items():
-            if (found := getattr(part, name, size)) != size:
-                raise ArcapsError(
-                    f"this {kind} {part} has {name} {found}, the layer {size}: make it with {name}={size}"
-                )
-
     def forward(self, capsules: Capsules | Float[Tensor, "batch height width inp in_dim"]) -> Capsules:
         """The output capsules `(batch, new_height, new_width, out_caps, out_dim)`, with the coefficients."""
         capsules = as_capsules(capsules)
@@ -182,11 +172,8 @@ class ConvCaps(nn.Module):
         if self.images_at_once is None:
             return self.route(*inputs)
         slices = zip(*self.split(inputs), strict=True)
-        contexts = lambda: (part_of_batch(), part_of_batch(again=True))  # noqa: E731
-        parts = [
-            checkpoint(self.route, *part, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
-            for part in slices
-        ]
+        again: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False, "context_fn": forward_and_again}
+        parts = [checkpoint(self.route, *part, **again) for part in slices]
         poses, presence, coefficients = (
             None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True)
         )
@@ -237,6 +224,13 @@ class ConvCaps(nn.Module):
         options += [f"channel dropout {self.channel_dropout.p:g}"] if self.channel_dropout.p else []
         options += [f"{self.images_at_once} images at once"] if self.images_at_once is not None else []
         return f"{type(self).__name__}({', '.join([self.votes.signature(), *options])})"
+
+
+def require_sizes(kind: str, part: nn.Module, **sizes: int) -> None:
+    """Refuse a finished part that was made for another layer."""
+    for name, size in sizes.items():
+        if (found := getattr(part, name, size)) != size:
+            raise ArcapsError(f"this {kind} {part} has {name} {found}, the layer {size}: make it with {name}={size}")
 
 
 class ClassCaps(ConvCaps):

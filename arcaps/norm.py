@@ -1,7 +1,7 @@
 """BatchNorm over the images of all processes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, NamedTuple
 
 import torch
@@ -30,6 +30,11 @@ def part_of_batch(*, again: bool = False) -> Iterator[None]:
         yield
     finally:
         _seen.pop()
+
+
+def forward_and_again() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """The contexts of a part of the batch that is computed twice: in the forward pass, and again for the backward."""
+    return part_of_batch(), part_of_batch(again=True)
 
 
 def over_processes() -> bool:
@@ -83,7 +88,10 @@ class BatchNorm(nn.BatchNorm2d):
     def forward_alone(
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
-        """In one process. In training inside torch.func, which cannot follow the running statistics, say what to do."""
+        """In one process, or over a part of the batch, whose running statistics stay where it was seen before.
+
+        In training inside torch.func, which cannot follow the running statistics, say what to do.
+        """
         if self.training and _seen[-1] == "again":
             assert self.running_mean is not None
             assert self.running_var is not None

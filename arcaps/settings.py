@@ -320,7 +320,9 @@ class CapsuleNetConfig(ModelConfig):
         super().__post_init__()
         if self.routing is not None and (self.iterations != 3 or self.faithful):
             without = "iterations" if self.iterations != 3 else "faithful"
-            raise ArcapsError(f"{without} is of the default routing: leave it out, or routing {self.routing!r}")
+            raise ArcapsError(
+                f"{without} belongs to the default routing: leave it out, or leave out routing {self.routing!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -290,8 +290,8 @@ def test_a_wrong_setting_is_named(options: dict[str, Any], message: str) -> None
 
 def test_settings_of_a_routing_that_is_not_there_are_refused() -> None:
     for options, message in (
-        ({"iterations": 2}, "iterations is of the default routing: leave it out, or routing 'em'"),
-        ({"faithful": True}, "faithful is of the default routing: leave it out, or routing 'em'"),
+        ({"iterations": 2}, "iterations belongs to the default routing: leave it out, or leave out routing 'em'"),
+        ({"faithful": True}, "faithful belongs to the default routing: leave it out, or leave out routing 'em'"),
     ):
         with pytest.raises(ArcapsError, match=message):
             create_model("capsule_net", routing="em", **options)

@@ -69,8 +69,8 @@ def spectral_routing(
     the principal direction, which sum to 1 over the inputs; and the gradient. The derivative of a singular vector is
     infinite where S_0 = S_1, so u is found without gradient, and one power step `u = unit(Y^T Y u)` carries it: the
     value is the same, the gradient is bounded. A ratio of singular values has no such problem, and its gradient is
-    exact. Votes that are all 0 have no direction: the capsule, the coefficients and the presence
-    are then 0, with gradient 0.
+    exact. Votes that are all 0 have no direction: the capsule, the coefficients and the presence are then 0, with
+    gradient 0.
     """
     rows = votes if presence is None else votes * presence[..., None, :, None]
     largest = rows.detach().abs().amax((-2, -1), keepdim=True)

@@ -111,7 +111,7 @@ def train(
             if processes.first:
                 logger.info("%s", splits.summary)
                 display.on_start(trainer)
-                if start_from is None and trainer.total_steps < FEW_STEPS:
+                if resume is None and start_from is None and trainer.total_steps < FEW_STEPS:
                     logger.warning(
                         "%s steps in all are few for a network that starts from random weights: "
                         "give a smaller --batch-size, or more --epochs",

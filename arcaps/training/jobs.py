@@ -85,7 +85,7 @@ def run_jobs(
         left = None if max_minutes is None else max(0.0, max_minutes - (time.monotonic() - began) / 60)
         try:
             state = job.state(folder)
-            if state == "begun" or state == "waiting":
+            if state in ("begun", "waiting"):
                 logger.info("training %d of %d: %s", number, len(jobs), job.name)
             if state == "begun" or (state == "trained" and test):
                 train(resume=run.path, max_minutes=left, test=test, **session)

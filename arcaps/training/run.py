@@ -106,7 +106,7 @@ class Run:
         run = cls(as_path("the run folder", path))
         if not (run.path / "config.json").exists():
             missing = "it has no config.json" if run.path.exists() else "there is no such file or folder"
-            raise ArcapsError(f"{path} is not a run folder: {missing}: give a run folder")
+            raise ArcapsError(f"{path} is not a run folder: {missing}: 'arcaps runs' lists the run folders below runs/")
         return run
 
     @classmethod
