@@ -45,6 +45,7 @@ COMMON: dict[str, Any] = {
     "strides": None,
     "activation": "capsule",
     "class_activation": None,
+    "elastic": 0.0,
     "report": False,
     "silent": True,
 }

@@ -94,7 +94,12 @@ RECIPES = {
         *PAPER,
         *map(as_in_the_code, PAPER),
         our_variant(MNIST, STAGED, epochs=14),
-        our_variant(MNIST_PLUS, {**STAGED, "dropout": 0.25}, augmentation=DIGIT_CHANGES, epochs=20),
+        our_variant(
+            MNIST_PLUS,
+            {**STAGED, "stages": (64, 128), "dropout": 0.25},
+            augmentation=dataclasses.replace(DIGIT_CHANGES, elastic=0.05),
+            epochs=20,
+        ),
         our_variant(AFFNIST, POOLED, epochs=12),
         our_variant(CIFAR, DEEPLY_STAGED, weight_decay=0.05, epochs=30, halve_after=None),
         our_variant(
