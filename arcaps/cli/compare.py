@@ -19,6 +19,7 @@ def compare(
     augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
     architecture: tyro.conf.OmitArgPrefixes[ArchitectureFlags],
     folder: str = "",
+    equal_time: Flag = False,
     page: Flag = False,
     max_minutes: float = 0.0,
     precision: Precision = "auto",
@@ -39,35 +40,38 @@ def compare(
         augmentation: The same for all rows.
         architecture: The same for all rows that have it.
         folder: The folder of the runs and records; by default runs/compare-RECIPE.
+        equal_time: Train the rows of the comparison in the folder again, each with as many epochs as take the time
+            that attention takes for its own: a second table. Rows, seeds and settings are those of the
+            comparison: leave them out.
         page: Make the table and the figure from the records; train nothing.
         max_minutes: Stop after this time; everything is saved.
         precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
+    from arcaps.errors import ArcapsError
     from arcaps.reports.compare import write_comparison
     from arcaps.routing import list_routings
     from arcaps.training import Stopped
-    from arcaps.training.compare import CONTROLS
+    from arcaps.training.compare import CONTROLS, EQUAL_TIME, compare_at_equal_time
     from arcaps.training.compare import compare as start
     from arcaps.training.sweep import read_grid
 
     place = Path(folder or f"runs/compare-{recipe}")
     common: dict[str, Any] = {**settings, **augmentation, **architecture}
+    if equal_time and (rows or tune or common):
+        raise ArcapsError(f"--equal-time takes rows and settings from the comparison in {place}: leave them out")
     code = 0
     if not page:
         chosen = rows or (*[name for name in list_routings() if name not in CONTROLS], *CONTROLS)
+        options: dict[str, Any] = {
+            "max_minutes": max_minutes or None,
+            "session": {"precision": precision, "data_dir": data_dir or None},
+        }
         try:
-            session = {"precision": precision, "data_dir": data_dir or None}
-            failures = start(
-                recipe,
-                chosen,
-                folder=place,
-                seeds=seeds,
-                tune=read_grid(tune),
-                max_minutes=max_minutes or None,
-                session=session,
-                **common,
-            )
+            if equal_time:
+                failures = compare_at_equal_time(place, folder=place / EQUAL_TIME, **options)
+            else:
+                failures = start(recipe, chosen, folder=place, seeds=seeds, tune=read_grid(tune), **options, **common)
             code = 1 if failures else 0
         except Stopped as stop:
             print(f"{stop}; everything is saved: run the same command again to resume")

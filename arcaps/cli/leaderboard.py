@@ -12,6 +12,7 @@ from arcaps.cli.options import Flag, Precision
 def leaderboard(
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]")] = (),
     *,
+    equal_time: Flag = False,
     page: Flag = False,
     folder: Path = Path("runs/leaderboard"),
     records: Path = Path("docs/records/leaderboard"),
@@ -27,6 +28,8 @@ def leaderboard(
 
     Args:
         names: mnist-2000, affnist-10000, cifar10-small; by default all, in this order.
+        equal_time: Train the rows again, each with as many epochs as take the time that attention takes for its own: a
+            second table, from the times and settings in the records of the first.
         page: Build the tables in the pages from the records; train nothing.
         folder: The folder of the runs.
         records: Where the records go, small JSON files.
@@ -37,6 +40,7 @@ def leaderboard(
     """
     from arcaps.reports.compare import fill_leaderboard, write_comparison
     from arcaps.training import Stopped
+    from arcaps.training.compare import EQUAL_TIME
     from arcaps.training.leaderboard import choose_leaderboards, make_leaderboard
 
     boards = choose_leaderboards(names)
@@ -53,11 +57,13 @@ def leaderboard(
                 board,
                 folder=folder,
                 records=records,
+                equal_time=equal_time,
                 max_minutes=minutes,
                 precision=precision,
                 data_dir=data_dir or None,
             )
-            print(write_comparison(folder / board.name).read_text())
+            place = folder / board.name
+            print(write_comparison(place / EQUAL_TIME if equal_time else place).read_text())
     except Stopped as stop:
         print(f"{stop}; everything is saved: run the same command again to resume")
         sys.exit(stop.code)

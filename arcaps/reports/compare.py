@@ -10,7 +10,7 @@ from arcaps.errors import ArcapsError
 from arcaps.reports.results import fill_page, read_records
 from arcaps.statistics import mean_interval
 from arcaps.storage import read_json, write_whole
-from arcaps.training.compare import BASELINE, CONTROLS
+from arcaps.training.compare import BASELINE, CONTROLS, EQUAL_TIME
 from arcaps.training.leaderboard import LEADERBOARDS
 
 Record = dict[str, Any]
@@ -21,15 +21,16 @@ LEADERBOARD_END = "<!-- end of leaderboard -->"
 
 def write_comparison(folder: Path) -> Path:
     """Write `comparison.md` and `comparison.png` from the records in a folder; return the path of the first."""
-    records = read_comparison(folder)
-    costs = read_json(folder / "costs.json") if (folder / "costs.json").exists() else {}
-    machine, settings = costs.get("machine"), read_json(folder / "comparison.json")
-    about = describe(settings, records, machine)
+    records, costs, about = read_comparison(folder)
     points = [point(name, rows, costs[name]) for name, rows in records.items() if name in costs and tests(rows)]
-    lines = [f"# Comparison of routings: {settings['recipe']}", "", comparison_table(records, costs), "", about, ""]
+    title = f"# Comparison of routings: {read_json(folder / 'comparison.json')['recipe']}"
+    lines = [title, "", comparison_table(records, costs), "", about, ""]
     if points:
         figures.save(figures.comparison_chart(points, about), folder / "comparison.png")
         lines += ["![Test accuracy against the time of a training step](comparison.png)", ""]
+    if (folder / EQUAL_TIME / "comparison.json").exists():
+        records, costs, about = read_comparison(folder / EQUAL_TIME)
+        lines += ["## At equal time", "", comparison_table(records, costs), "", about, ""]
     path = folder / "comparison.md"
     write_whole(path, "\n".join(lines).encode())
     return path
@@ -39,11 +40,14 @@ def leaderboard_tables(records: Path) -> str:
     """Build the tables of all leaderboards that have records, each under its title."""
     parts = []
     for board in LEADERBOARDS:
-        folder = records / board.name
-        if (folder / "comparison.json").exists() and (found := read_comparison(folder)):
-            costs = read_json(folder / "costs.json") if (folder / "costs.json").exists() else {}
-            about = describe(read_json(folder / "comparison.json"), found, costs.get("machine"))
-            parts += [f"### {board.title}: `arcaps leaderboard {board.name}`", comparison_table(found, costs), about]
+        command = f"arcaps leaderboard {board.name}"
+        for folder, title in (
+            (records / board.name, f"{board.title}: `{command}`"),
+            (records / board.name / EQUAL_TIME, f"{board.title}, at equal time: `{command} --equal-time`"),
+        ):
+            if (folder / "comparison.json").exists():
+                found, costs, about = read_comparison(folder)
+                parts += [f"### {title}", comparison_table(found, costs), about] if found else []
     return "\n\n".join(parts)
 
 
@@ -52,14 +56,19 @@ def fill_leaderboard(page: Path, records: Path) -> None:
     fill_page(page, leaderboard_tables(records), start=LEADERBOARD_START, end=LEADERBOARD_END)
 
 
-def read_comparison(folder: Path) -> dict[str, list[Record]]:
-    """The records of a comparison by row, the baseline first, each row's in the order of the seeds."""
+def read_comparison(folder: Path) -> tuple[dict[str, list[Record]], dict[str, Any], str]:
+    """Read a comparison: its records by row, what the rows cost, and what was held equal.
+
+    The baseline is first; the records of a row are in the order of the seeds.
+    """
     if not (folder / "comparison.json").exists():
         raise ArcapsError(f"{folder} holds no comparison: make one with arcaps compare RECIPE --folder {folder}")
     found = read_records(folder / "records")
     for rows in found.values():
         rows.sort(key=seed_of)
-    return dict(sorted(found.items(), key=lambda item: item[0] != BASELINE))
+    records = dict(sorted(found.items(), key=lambda item: item[0] != BASELINE))
+    costs = read_json(folder / "costs.json") if (folder / "costs.json").exists() else {}
+    return records, costs, describe(read_json(folder / "comparison.json"), records, costs.get("machine"))
 
 
 def seed_of(record: Record) -> int:
@@ -102,15 +111,16 @@ def comparison_table(records: dict[str, list[Record]], costs: dict[str, Any]) ->
     """Build the Markdown table: accuracy, the paired difference to the baseline, and what it costs."""
     baseline = tests(records.get(BASELINE, []))
     lines = [
-        f"| row | seeds | validation | test | points above {BASELINE} (95 % interval) | parameters | of the routing "
-        "| million multiply-adds | ms per step | ms per image | peak MB | chosen |",
-        "|---|" + "---:|" * 10 + "---|",
+        f"| row | seeds | epochs | validation | test | points above {BASELINE} (95 % interval) | parameters "
+        "| of the routing | million multiply-adds | ms per step | ms per image | peak MB | chosen |",
+        "|---|" + "---:|" * 11 + "---|",
     ]
     for name, rows in records.items():
         test, cost = tests(rows), costs.get(name)
         cells = [
             f"`{rows[0]['title']}`",
             str(len(test)),
+            str(rows[0]["epochs"]),
             spread(validations(rows)),
             spread(list(test.values())) or "not finished",
             "" if name == BASELINE else difference(test, baseline),
@@ -124,7 +134,7 @@ def comparison_table(records: dict[str, list[Record]], costs: dict[str, Any]) ->
                 f"{cost['image_ms']:,.2f}",
                 f"{cost['peak_mb']:,.0f}",
             ]
-        cells += [""] * (11 - len(cells))
+        cells += [""] * (12 - len(cells))
         lines.append(f"| {' | '.join([*cells, chosen(rows[0])])} |")
     return "\n".join(lines)
 
@@ -159,6 +169,11 @@ def describe(settings: dict[str, Any], records: dict[str, list[Record]], machine
     if tune := settings.get("tune"):
         values = "; ".join(f"{key} from {', '.join(map(str, found))}" for key, found in tune.items())
         text += f" Each row has its own {values}, chosen by one training each on validation images with the first seed."
+    if "equal_time" in settings:
+        text += (
+            f" Each row has as many epochs as take the time that {BASELINE} takes for those of the recipe, by the"
+            " measured time of a step; the settings are those that the trials at equal epochs chose."
+        )
     text += " Peak MB are the tensors alive in a training step."
     if machine is not None:
         text += f" Times: {machine['processor']}, {machine['threads']} threads, medians of interleaved steps."

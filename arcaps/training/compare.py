@@ -27,7 +27,7 @@ from arcaps.registry import option_names, parse_spec, unknown
 from arcaps.routing import Routing
 from arcaps.storage import read_json
 from arcaps.training.jobs import Job, run_jobs
-from arcaps.training.recipes import find_recipe
+from arcaps.training.recipes import find_recipe, read_recipe
 from arcaps.training.reproduce import Row, queue, record, write_record
 from arcaps.training.run import Run, surroundings
 from arcaps.training.sweep import point_name, points_of
@@ -35,6 +35,8 @@ from arcaps.training.sweep import point_name, points_of
 logger = logging.getLogger("arcaps")
 
 BASELINE = "attention"
+EQUAL_TIME = "equal-time"
+"""The folder, in that of a comparison, of the same rows trained for equal time in place of equal epochs."""
 CONTROLS = ("uniform", "random", "dense_head", "strong_conv_net")
 """Without them no comparison of routings means anything."""
 
@@ -94,36 +96,90 @@ def compare(
     rows = rows_of(specs, recipe, seeds, common)
     remember(folder, {"recipe": recipe, "common": common, **({"tune": tune} if tune else {})})
     until = Deadline(max_minutes)
-    failures: list[str] = []
-
-    def note_failure(job: Job, error: ArcapsError) -> None:
-        logger.error("%s failed: %s", job.name, error)
-        failures.append(job.name)
-
-    options: dict[str, Any] = {"failed": note_failure, **(session or {})}
+    failures = Failures()
+    options: dict[str, Any] = {"failed": failures.note, **(session or {})}
     trials = {row.name: trials_of(row, tune or {}) for row in rows}
     if tune:
         first = [trial.job(trial.seeds[0]) for points in trials.values() for trial in points]
         run_jobs(first, folder, max_minutes=until.minutes_left, test=False, **options)
     chosen = {name: choose(points, folder) for name, points in trials.items()}
     tuned = {name: row for name, row in chosen.items() if row is not None}
-    cells = {job.name: name for name, row in tuned.items() for _, job in queue([row])}
+    tried = {name: {"trials": validation_errors(trials[name], folder)} if tune else {} for name in tuned}
+    train_rows(tuned, tried, folder, max_minutes=until.minutes_left, **options)
+    measure(tuned, folder)
+    return failures
+
+
+def compare_at_equal_time(
+    source: Path, *, folder: Path, max_minutes: float | None = None, session: dict[str, Any] | None = None
+) -> list[str]:
+    """Train the rows of a comparison again, in `folder`, each for the time that the baseline takes for its epochs.
+
+    `source` holds the records of the comparison, of which nothing else is needed. The names of trainings that failed
+    are returned.
+    """
+    costs = read_json(source / "costs.json") if (source / "costs.json").exists() else {}
+    if BASELINE not in costs:
+        raise ArcapsError(f"{source} holds no finished comparison: make it first, without equal time")
+    settings = read_json(source / "comparison.json")
+    records = [read_json(path) for path in sorted((source / "records").glob("*.json"))]
+    rows = rows_at_equal_time(settings, records, costs)
+    remember(folder, {**settings, "equal_time": {name: row.overrides["epochs"] for name, row in rows.items()}})
+    write_record(folder / "costs.json", costs)
+    tried = {one["row"]: {"trials": one["trials"]} for one in records if "trials" in one}
+    failures = Failures()
+    train_rows(rows, tried, folder, max_minutes=max_minutes, failed=failures.note, **(session or {}))
+    return failures
+
+
+def rows_at_equal_time(
+    settings: dict[str, Any], records: Sequence[dict[str, Any]], costs: Mapping[str, Any]
+) -> dict[str, Row]:
+    """The rows of a comparison with other numbers of epochs: as many as take the time of the baseline's.
+
+    That is by the measured time of a step. The settings that a row's trials chose, and its seeds, stay. A row that was
+    not measured is left out.
+    """
+    found: dict[str, Row] = {}
+    for one in records:
+        row = rows_of([one["title"]], settings["recipe"], 1, settings["common"])[-1]
+        if row.name not in costs:
+            continue
+        recipe = read_recipe(one["recipe"])
+        chosen = {name: recipe.flat[name] for name in settings.get("tune", {})}
+        times = costs[BASELINE]["step_ms"] / costs[row.name]["step_ms"]
+        epochs = max(1, round(find_recipe(settings["recipe"], **settings["common"]).epochs * times))
+        seeds = found[row.name].seeds if row.name in found else ()
+        overrides = {**row.overrides, **chosen, "epochs": epochs}
+        found[row.name] = replace(row, overrides=overrides, seeds=(*seeds, recipe.seed))
+    return found
+
+
+def train_rows(rows: Mapping[str, Row], notes: Mapping[str, dict[str, Any]], folder: Path, **options: Any) -> None:
+    """Train rows at all their seeds, as far as it is not done, and write a record of each run with the row's notes."""
+    cells = {job.name: name for name, row in rows.items() for _, job in queue([row])}
 
     def note(job: Job, run: Run) -> None:
         name = cells[job.name]
-        tried = {"trials": validation_errors(trials[name], folder)} if tune else {}
-        row = {"row": name, "title": tuned[name].title, **tried}
-        write_record(folder / "records" / f"{job.name}.json", {**record(tuned[name], run), **row})
+        about = {"row": name, "title": rows[name].title, **notes.get(name, {})}
+        write_record(folder / "records" / f"{job.name}.json", {**record(rows[name], run), **about})
 
-    jobs = [job for _, job in queue(list(tuned.values()))]
+    jobs = [job for _, job in queue(list(rows.values()))]
     try:
-        run_jobs(jobs, folder, max_minutes=until.minutes_left, finished=note, **options)
+        run_jobs(jobs, folder, finished=note, **options)
     finally:
         for job in jobs:
             if job.run(folder).metrics:
                 note(job, job.run(folder))
-    measure(tuned, folder)
-    return failures
+
+
+class Failures(list[str]):
+    """The names of the trainings that failed."""
+
+    def note(self, job: Job, error: ArcapsError) -> None:
+        """Log why a training failed, and keep its name."""
+        logger.error("%s failed: %s", job.name, error)
+        self.append(job.name)
 
 
 class Deadline:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from arcaps.registry import unknown
-from arcaps.training.compare import compare
+from arcaps.training.compare import EQUAL_TIME, compare, compare_at_equal_time
 
 ROUTINGS = (
     "uniform",
@@ -76,25 +76,29 @@ def choose_leaderboards(names: tuple[str, ...]) -> list[Leaderboard]:
 
 
 def make_leaderboard(
-    board: Leaderboard, *, folder: Path, records: Path, max_minutes: float | None = None, **session: Any
+    board: Leaderboard,
+    *,
+    folder: Path,
+    records: Path,
+    equal_time: bool = False,
+    max_minutes: float | None = None,
+    **session: Any,
 ) -> list[str]:
     """Train what is not done of a leaderboard, in `folder / name`; copy its records to `records / name`.
 
-    The names of trainings that failed are returned.
+    With `equal_time` its second table, at equal time, is made from the records of the first, in subfolders
+    `equal-time`. The names of trainings that failed are returned.
     """
-    place = folder / board.name
+    place, target = folder / board.name, records / board.name
+    options: dict[str, Any] = {"max_minutes": max_minutes, "session": {"report": False, **session}}
+    if equal_time:
+        source, place, target = target, place / EQUAL_TIME, target / EQUAL_TIME
     try:
-        return compare(
-            board.name,
-            board.rows,
-            folder=place,
-            seeds=board.seeds,
-            tune=board.tune,
-            max_minutes=max_minutes,
-            session={"report": False, **session},
-        )
+        if equal_time:
+            return compare_at_equal_time(source, folder=place, **options)
+        return compare(board.name, board.rows, folder=place, seeds=board.seeds, tune=board.tune, **options)
     finally:
-        copy_records(place, records / board.name)
+        copy_records(place, target)
 
 
 def copy_records(folder: Path, target: Path) -> None:

@@ -50,14 +50,14 @@ def test_records_are_copied_and_shown(tmp_path: Path) -> None:
     (folder / "records").mkdir(parents=True)
     (folder / "comparison.json").write_text('{"recipe": "mnist-2000", "common": {}}')
     (folder / "records" / "attention-seed0.json").write_text(
-        '{"row": "attention", "title": "attention", "recipe": {"seed": 0}, "parameters": 12345, '
+        '{"row": "attention", "title": "attention", "recipe": {"seed": 0}, "epochs": 4, "parameters": 12345, '
         '"curves": {"validation_error": [0.25, 0.125]}, "result": {"test": {"accuracy": 0.875}}}'
     )
     copy_records(folder, tmp_path / "records" / "mnist-2000")
     page = tmp_path / "page.md"
     page.write_text(f"before\n{LEADERBOARD_START}\n{LEADERBOARD_END}\nafter\n")
     fill_leaderboard(page, tmp_path / "records")
-    assert "| `attention` | 1 | 87.50% | 87.50% |  | 12,345 |" in page.read_text()
+    assert "| `attention` | 1 | 4 | 87.50% | 87.50% |  | 12,345 |" in page.read_text()
     assert "`arcaps leaderboard mnist-2000`" in page.read_text()
 
 

@@ -10,7 +10,16 @@ from arcaps.errors import ArcapsError
 from arcaps.reports.compare import comparison_table, difference, read_comparison, write_comparison
 from arcaps.statistics import mean_interval
 from arcaps.training import Run, Stopped, api, jobs, loop
-from arcaps.training.compare import choose, compare, overrides_of, rows_of, trials_of
+from arcaps.training.compare import (
+    EQUAL_TIME,
+    choose,
+    compare,
+    compare_at_equal_time,
+    overrides_of,
+    rows_at_equal_time,
+    rows_of,
+    trials_of,
+)
 from arcaps.training.run import Result
 
 TINY: dict[str, Any] = {"limit": 200, "epochs": 1, "dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
@@ -73,11 +82,11 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     page = write_comparison(tmp_path).read_text()
     lines = [line for line in page.splitlines() if line.startswith("| `")]
     assert [line.split("`")[1] for line in lines] == ["attention", "dense_head", "uniform"]
-    assert all(line.count("|") == 13 and "| 2 |" in line for line in lines)
+    assert all(line.count("|") == 14 and "| 2 |" in line for line in lines)
     assert (tmp_path / "comparison.png").stat().st_size > 1000
     assert (tmp_path / "uniform-seed1" / "result.json").exists()
-    records = read_comparison(tmp_path)
-    costs = json.loads((tmp_path / "costs.json").read_text())
+    records, costs, _ = read_comparison(tmp_path)
+    assert costs == json.loads((tmp_path / "costs.json").read_text())
     assert comparison_table(records, costs) in page
     assert costs["uniform"]["routing_parameters"] == 0
     assert costs["attention"]["routing_parameters"] == 2 * 2 * 2 * 4 + 10 * 2 * 2 * 4
@@ -106,7 +115,7 @@ def test_each_row_has_its_own_trials_and_one_test(tmp_path: Path, monkeypatch: p
     names = [f"{row}-learning_rate=0.003-seed{seed}" for row in ("attention", "uniform") for seed in range(2)]
     assert sorted(tested) == names  # each once, after the choice; the other trials never
     assert sorted(path.stem for path in (tmp_path / "records").iterdir()) == names
-    record = read_comparison(tmp_path)["uniform"][0]
+    record = read_comparison(tmp_path)[0]["uniform"][0]
     errors = record["trials"]
     assert errors["uniform-learning_rate=0.003"] < errors["uniform-learning_rate=1e-06"]
     assert record["recipe"]["learning_rate"] == 3e-3
@@ -139,7 +148,40 @@ def test_failed_trainings_are_named_and_the_others_go_on(tmp_path: Path, monkeyp
         "digits", ["uniform", "random"], folder=tmp_path, seeds=1, session={"silent": True, "report": False}, **TINY
     )
     assert failures == ["uniform-seed0"]
-    assert list(read_comparison(tmp_path)) == ["attention", "random"]
+    assert list(read_comparison(tmp_path)[0]) == ["attention", "random"]
+
+
+def test_at_equal_time_a_slower_row_has_fewer_epochs() -> None:
+    settings = {"recipe": "digits", "common": {"epochs": 4, "dim": 4}, "tune": {"learning_rate": [1e-3, 3e-3]}}
+    records = [
+        {"title": row.title, "recipe": row.job(seed).settings().as_dict()}
+        for row in rows_of(["em", "dense_head", "kl"], "digits", 2, {"epochs": 4, "dim": 4, "learning_rate": 1e-3})
+        for seed in row.seeds
+    ]
+    costs = {"attention": {"step_ms": 30.0}, "em": {"step_ms": 90.0}, "dense_head": {"step_ms": 15.0}}
+    rows = rows_at_equal_time(settings, records, costs)
+    assert {name: row.overrides["epochs"] for name, row in rows.items()} == {"attention": 4, "em": 1, "dense_head": 8}
+    em = rows["em"].job(1).settings()
+    assert (em.epochs, em.learning_rate, em.seed, em.options["routing"], em.options["dim"]) == (1, 1e-3, 1, "em", 4)
+    assert rows["em"].seeds == (0, 1)
+
+
+@pytest.mark.slow
+def test_the_table_at_equal_time_is_made_from_the_first(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"folder": tmp_path, "seeds": 1, "session": {"silent": True}}
+    with pytest.raises(ArcapsError, match="holds no finished comparison"):
+        compare_at_equal_time(tmp_path, folder=tmp_path / EQUAL_TIME)
+    compare("digits", ["em"], **options, **{**TINY, "epochs": 2})
+    costs = json.loads((tmp_path / "costs.json").read_text())
+    costs["em"]["step_ms"] = 2 * costs["attention"]["step_ms"]
+    (tmp_path / "costs.json").write_text(json.dumps(costs))
+    assert compare_at_equal_time(tmp_path, folder=tmp_path / EQUAL_TIME, session={"silent": True}) == []
+    page = write_comparison(tmp_path).read_text()
+    first, second = page.split("## At equal time")
+    assert "| `em` | 1 | 2 |" in first
+    assert "| `em` | 1 | 1 |" in second
+    assert "| `attention` | 1 | 2 |" in second
+    assert "as many epochs as take the time that attention takes" in second
 
 
 def test_a_folder_without_a_comparison_is_refused(tmp_path: Path) -> None:
