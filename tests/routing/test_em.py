@@ -1,6 +1,7 @@
 """EM routing: its plain-loop reference, and figures computed by hand."""
 
 from functools import partial
+from math import log, pi
 from typing import Any
 
 import pytest
@@ -128,6 +129,19 @@ def test_damping_by_hand() -> None:
     hand(capsules[:, 0], 1.8, 1.8)
     cost = -activation.logit()  # 1.5 ln(var) / 2
     hand((cost / 0.75).exp(), 2.707167, 2.0405)
+
+
+def test_the_m_step_of_the_code_that_the_authors_released() -> None:
+    """Its logit is `lambda (R (-sum over d of ln var - beta_s D (ln(2 pi) + 1)) - 5000 beta_b)`, with lambda 0.0005."""
+    options: dict[str, Any] = {"mass": "paper", "variance": "paper", "inverse_temperature": 0.02}
+    routing = EMRouting(5, 3, 4, iterations=1, damping=0.9, floor=5e-4, **options).double()
+    beta_s, beta_b = 0.5, 0.5  # where they start
+    torch.nn.init.constant_(routing.beta_u, beta_s * (log(2 * pi) + 1) / 2)
+    torch.nn.init.constant_(routing.beta_a, -2500 * beta_b)
+    votes = votes_of(7, 3, 5, 4)
+    variance = (votes - 0.9 * votes.mean(-2, keepdim=True)).square().mean(-2) + 5e-4
+    logit = 0.0005 * (5 / 3 * (-variance.log().sum(-1) - beta_s * 4 * (log(2 * pi) + 1)) - 5000 * beta_b)
+    same(routing(votes).presence, logit.sigmoid())
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])
