@@ -1,9 +1,11 @@
 """What the documents say is so."""
 
+import ast
 import contextlib
 import importlib
 import io
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -171,5 +173,8 @@ def test_every_routing_stands_in_its_document_with_an_equation_and_its_options(n
     assert name in ROUTINGS
     assert re.search(r"^    .*\[", ROUTINGS[name], re.MULTILINE)
     options = ROUTINGS[name].split("Options: ")[1]
-    for option in option_names(Routing.find(name)):
+    routing = Routing.find(name)
+    for option in option_names(routing):
         assert f"`{option}" in options, option
+        default, said = signature(routing).parameters[option].default, re.search(rf"`{option}=(.+?)`", options)
+        assert (ast.literal_eval(said[1]) if said else None) == default, option

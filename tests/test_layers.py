@@ -173,7 +173,13 @@ def test_an_absent_input_is_as_if_it_were_not_there(routing: str) -> None:
     testing.assert_absent_inputs_are_ignored(layer, torch.zeros(2, 1, 2, 4), torch.zeros(2, 2, 6))
 
 
-@pytest.mark.parametrize("routing", ["dynamic", "query_key", "uniform", "uniform(over='inputs')"])
+@pytest.mark.parametrize(
+    "routing",
+    [
+        *("dynamic", "inverted", "kl", "query_key", "score", "spectral", "uniform", "uniform(over='inputs')"),
+        *("variational", "em(mass='paper')"),
+    ],
+)
 def test_an_absent_input_can_be_left_out(routing: str) -> None:
     votes = torch.randn(4, 3, 6, 8)
     there = torch.tensor([True, False, True, True, False, True])

@@ -16,7 +16,7 @@ def test_the_spread_loss_of_the_paper() -> None:
     scores, target = torch.tensor([[0.7, 0.5, 0.1]]), torch.tensor([0])
     assert spread_loss(scores, target, margin=0.9).item() == pytest.approx(0.58, abs=1e-6)
     assert spread_loss(scores, target, margin=0.2).item() == pytest.approx(0, abs=1e-6)
-    loss = Loss.build("spread(low=0.2, high=0.9)")
+    loss = Loss.build("spread")  # from 0.2 to 0.9
     assert loss(scores, target, progress=0.0).item() == pytest.approx(0, abs=1e-6)
     assert loss(scores, target, progress=1.0).item() == pytest.approx(0.58, abs=1e-6)
     half = 0.35**2 * 1  # at 0.55 only the second class is too near: 0.55 - 0.2

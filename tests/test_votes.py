@@ -172,6 +172,12 @@ def test_competition_of_outputs_and_of_the_image() -> None:
         torch.testing.assert_close(leaking, expected, **tolerance())
 
 
+def test_one_iteration_over_the_image_divides_by_all_outputs_and_positions() -> None:
+    votes = torch.randn(2, 3, 4, 5, 6, 8)  # as in DeepCaps
+    found = DynamicRouting(6, 5, 8, iterations=1, bias=True)(votes, compete=Competition.build("image"))
+    torch.testing.assert_close(found.capsules, votes.sum(-2) / (5 * 3 * 4) + 0.1, **tolerance())
+
+
 @pytest.mark.parametrize("competition", ["outputs", "overlap", "image", "image(leak=True)"])
 def test_absent_capsules_do_not_compete(competition: str) -> None:
     layer = ConvCaps(2, 4, 3, 4, votes="window", routing="dynamic", competition=competition)

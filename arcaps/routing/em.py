@@ -106,9 +106,9 @@ class EMRouting(Routing, name="em"):
 
     What differs from the paper: the relative mass and variance, two iterations instead of three, which two
     re-implementations found better, and a floor of the variance. The M-step of the code that the authors released is
-    `em(damping=0.9, floor=5e-4, variance="paper")`. For the paper's own layer give votes "matrix", competition
-    "overlap", activation "identity" and score "presence". It is computed in float32 or better: variances do not fit
-    into 16 bits.
+    `em(mass="paper", variance="paper", inverse_temperature=0.02, damping=0.9, floor=5e-4)`, where only the betas start
+    elsewhere. For the paper's own layer give votes "matrix", competition "overlap", activation "identity" and score
+    "presence". It is computed in float32 or better: variances do not fit into 16 bits.
     """
 
     needs = frozenset({"presence", "compete"})

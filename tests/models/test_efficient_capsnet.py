@@ -1,16 +1,38 @@
 """Efficient-CapsNet: the published number of parameters, any image, its file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from arcaps import EfficientCapsNet, load
 from arcaps.data import Batch
+from arcaps.functional import squash_variant
 
 
 def test_the_parameters_are_those_of_the_paper() -> None:
     assert EfficientCapsNet().parameter_count() == 161_824
+
+
+def test_it_is_the_network_of_the_paper() -> None:
+    model: Any = EfficientCapsNet(stem_widths=(4, 5, 6)).double().eval()
+    torch.nn.init.normal_(model.class_caps.routing.offset)
+    images = torch.rand(2, 1, 28, 28).double()
+    maps = images
+    for block, stride in zip(model.stem, (1, 1, 1, 2), strict=True):
+        torch.nn.init.normal_(block.norm.running_mean)
+        torch.nn.init.uniform_(block.norm.running_var, 0.5, 2)
+        maps = block.norm(F.conv2d(maps, block.conv.weight, block.conv.bias, stride).relu())
+    assert maps.shape == (2, 128, 9, 9)
+    conv = model.primary.conv
+    primary = squash_variant(F.conv2d(maps, conv.weight, conv.bias, groups=128).view(2, 16, 8))
+    votes = torch.einsum("bmi,mind->bnmd", primary, model.class_caps.votes.weight[:, 0, 0])
+    c = (torch.einsum("bnmd,bnd->bnm", votes, votes.sum(2)) / 4).softmax(1) + model.class_caps.routing.offset
+    capsules = squash_variant(torch.einsum("bnm,bnmd->bnd", c, votes))
+    torch.testing.assert_close(model(images).capsules, capsules)
+    torch.testing.assert_close(model(images).scores, capsules.norm(dim=-1))
 
 
 @pytest.mark.parametrize(("size", "channels", "classes"), [((11, 11), 1, 2), ((20, 33), 3, 4)])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arcaps import ArcapsError, ConvCaps, MatrixCapsules, create_model, load
+from arcaps import ArcapsError, Capsules, ConvCaps, MatrixCapsules, create_model, load
 from arcaps.data import Batch, load_data
 
 
@@ -65,6 +65,15 @@ def test_an_input_divides_itself_among_all_windows_over_it() -> None:
     seen = torch.zeros(overlap.children + 1).scatter_add_(0, overlap.child.flatten(), torch.ones(overlap.child.numel()))
     expected = capsules.presence.flatten(1) * (seen[:-1] > 0)
     torch.testing.assert_close(totals[:, :-1], expected.double(), rtol=0, atol=1e-9)
+
+
+def test_the_class_layer_adds_the_position_to_the_right_hand_column() -> None:
+    layer = MatrixCapsules(stem_channels=8, primary_caps=3, caps=4).class_caps
+    size = layer.in_size
+    found = layer(Capsules(torch.zeros(1, *size, 4, 16), torch.ones(1, *size, 4)))
+    expected = torch.zeros(1, 10, 16)
+    expected[..., [3, 7]] = 0.5  # the mean of (row + 0.5) / h, and of (column + 0.5) / w
+    torch.testing.assert_close(found.poses, expected)
 
 
 def test_it_can_be_exported_with_any_batch() -> None:

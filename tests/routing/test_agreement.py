@@ -56,6 +56,28 @@ def test_it_is_the_plain_loop(name: str, keep: bool, iterations: int) -> None:
         same(coefficients[index], expected[1])
 
 
+TABLE: dict[str, tuple[Any, bool, float, int]] = {
+    "dynamic": (squash, True, 1.0, 3),
+    "kl": (unit, False, 1.0, 3),
+    "inverted": (layer_norm, False, 5**0.5, 2),
+    "self_attention": (lambda s: s, False, 5**0.5 / 3, 2),
+    "uniform": (lambda s: s, False, 1.0, 1),
+}
+"""Reference, keep, tau and T, for 3 outputs of 5 elements: the table of `arcaps.routing.agreement`."""
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_named_routing_is_a_row_of_the_table(name: str) -> None:
+    function, keep, tau, iterations = TABLE[name]
+    votes, presence = votes_of(2, 3, 4, 5), torch.rand(2, 4, dtype=torch.float64)
+    found = Routing.build(name, 4, 3, 5).double()(votes, presence=presence)
+    options: dict[str, Any] = {"reference": function, "keep": keep, "tau": tau, "iterations": iterations}
+    for index in range(2):
+        sums, coefficients = reference.agreement(votes[index], presence[index], bias=0 * votes[0, :, 0], **options)
+        same(found.capsules[index], layer_norm(sums) if name == "inverted" else sums)
+        same(found.coefficients[index], coefficients)
+
+
 def test_one_iteration_of_dynamic_routing_is_uniform() -> None:
     votes = votes_of(3, 4, 5, 6)
     uniform = Routing.build("uniform(over='outputs')", 5, 4, 6)(votes)
@@ -180,12 +202,18 @@ def test_inverted_with_one_iteration_normalises_the_sum_of_the_votes() -> None:
     torch.testing.assert_close(capsules.norm(dim=-1), torch.full((3, 4), 6**0.5).double(), rtol=1e-4, atol=0)
 
 
-def test_inverted_is_kl_on_votes_without_a_mean() -> None:
-    votes = 100 * votes_of(3, 4, 5, 6)  # large: the eps of LayerNorm vanishes, tau is given the same scale
-    votes = votes - votes.mean(-1, keepdim=True)
-    found = agreement_routing(votes, reference=layer_norm, keep=False, tau=100 * 6**0.5, iterations=2)
-    expected = agreement_routing(votes, reference=unit, keep=False, tau=100.0, iterations=2)
-    torch.testing.assert_close(found.coefficients, expected.coefficients, rtol=1e-6, atol=1e-6)
+def test_inverted_is_kl_without_the_mean_of_a_capsule() -> None:
+    votes = 3 * votes_of(3, 4, 5, 6)  # large beside the eps of LayerNorm
+    close = partial(torch.testing.assert_close, rtol=0, atol=1e-4)
+    inverted, kl = (Routing.build(spec, 5, 4, 6).double() for spec in ("inverted", "kl(tau=1.0, iterations=2)"))
+    found = inverted(votes)
+    options: dict[str, Any] = {"keep": False, "iterations": 2}
+    without = agreement_routing(votes, reference=lambda s: unit(s - s.mean(-1, keepdim=True)), **options)
+    close(found.coefficients, without.coefficients)
+    close(found.capsules, 6**0.5 * unit(without.capsules - without.capsules.mean(-1, keepdim=True)))
+    assert not torch.allclose(found.coefficients, kl(votes).coefficients, rtol=0, atol=0.1)
+    centred = votes - votes.mean(-1, keepdim=True)
+    close(inverted(centred).coefficients, kl(centred).coefficients)
 
 
 def test_inverted_with_one_output_does_not_depend_on_iterations() -> None:
@@ -238,7 +266,8 @@ def test_the_mean_vote_as_query_is_query_key_without_matrices() -> None:
     )
     identity = torch.eye(6).double().expand(4, 6, 6)
     expected = query_key_routing(votes, identity, identity, heads=1)
-    same(found.capsules, expected[0])
+    same(found.capsules, expected.capsules)
+    same(found.coefficients, expected.coefficients)
 
 
 def test_mistakes_are_named() -> None:

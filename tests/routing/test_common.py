@@ -96,14 +96,20 @@ def test_no_images_are_no_capsules(spec: str, votes: str) -> None:
     assert layer(torch.zeros(0, 5, 5, 2, 6)).poses.shape == (0, 5, 5, 4, 6)
 
 
+every_count = pytest.mark.parametrize("counts", [(1, 1), (1, 4), (5, 1), (5, 4)])
+
+
 @every_dtype
 @every_routing
-def test_the_law_of_presence(spec: str, dtype: torch.dtype) -> None:
-    routing = made(spec, 5, 4, 6, dtype)
+@every_count
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_the_law_of_presence(spec: str, dtype: torch.dtype, counts: tuple[int, int], scale: float) -> None:
+    inputs, outputs = counts
+    routing = made(spec, inputs, outputs, 6, dtype)
     if spec == "dynamic(bias=True)":
         nn.init.zeros_(routing.bias)  # type: ignore[arg-type]
-    votes, inputs = torch.randn(3, 4, 5, 6, dtype=dtype), torch.randn(3, 5, IN_DIM, dtype=dtype)
-    testing.assert_absent_inputs_are_ignored(routing, votes, inputs)
+    votes, capsules = torch.randn(3, outputs, inputs, 6, dtype=dtype), torch.randn(3, inputs, IN_DIM, dtype=dtype)
+    testing.assert_absent_inputs_are_ignored(routing, scale * votes, capsules)
 
 
 def test_with_a_bias_the_capsule_of_absent_inputs_is_the_bias() -> None:
@@ -115,7 +121,7 @@ def test_with_a_bias_the_capsule_of_absent_inputs_is_the_bias() -> None:
 
 @every_dtype
 @every_routing
-@pytest.mark.parametrize("counts", [(1, 1), (1, 4), (5, 1), (5, 4)])
+@every_count
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1.0, 1e3])
 def test_values_and_gradients_are_finite(spec: str, dtype: torch.dtype, counts: tuple[int, int], scale: float) -> None:
     inputs, outputs = counts

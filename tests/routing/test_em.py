@@ -1,6 +1,7 @@
 """EM routing: its plain-loop reference, and figures computed by hand."""
 
 from functools import partial
+from math import log, pi
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from arcaps.capsules import Capsules
 from arcaps.data import load_data
 from arcaps.kernels import Squares
 from arcaps.kernels.squares import plain_squares
-from arcaps.routing import em_routing
+from arcaps.routing import EMRouting, em_routing
 from tests.routing import reference
 
 E1 = torch.tensor([[[0.0], [2.0], [4.0]], [[1.0], [1.0], [4.0]]], dtype=torch.float64)
@@ -87,11 +88,60 @@ def test_the_schedule_by_hand() -> None:
     hand(activation, 0.499849, 0.499877)
 
 
+@pytest.mark.parametrize(
+    ("spec", "scale", "unit"),
+    [
+        ("em(mass='paper', variance='paper', iterations=3)", 1.0, 1.0),
+        ("em(variance='paper', iterations=3)", 100 * 3 / 4, 100.0),  # 100 out / inp, with lambda 0.01 (Gritzman 2019)
+    ],
+)
+@pytest.mark.parametrize(("damping", "floor"), [(1.0, 1e-4), (0.9, 5e-4)])
+def test_a_module_is_the_plain_loop_too(spec: str, scale: float, unit: float, damping: float, floor: float) -> None:
+    spec = spec if damping == 1 else f"{spec[:-1]}, damping={damping}, floor={floor})"
+    routing: Any = Routing.build(spec, 4, 3, 5).double()
+    for parameter in routing.parameters():
+        assert (parameter == 0).all(), "where it starts"
+        torch.nn.init.normal_(parameter)
+    votes, presence = votes_of(2, 3, 4, 5), torch.rand(2, 4, dtype=torch.float64)
+    found = routing(votes, presence=presence)
+    options: dict[str, Any] = {"inverse_temperatures": SCHEDULE, "damping": damping, "floor": floor}
+    for index in range(2):
+        betas = routing.beta_u, unit * routing.beta_a
+        expected = reference.em(votes[index], presence[index], *betas, mass_scale=scale, **options)
+        for one, other in zip(found, expected, strict=True):
+            same(one[index], other)
+
+
+def test_beta_a_is_in_units_of_the_last_logit() -> None:
+    votes = votes_of(1, 3, 4, 5).flatten(1, 2)
+    votes = ((votes - votes.mean(1)) / votes.std(1, correction=0)).unflatten(1, (3, 4))  # in units of their variance
+    relative, paper = EMRouting(4, 3, 5).double(), EMRouting(4, 3, 5, variance="paper").double()
+    assert relative.inverse_temperatures == pytest.approx([0.05, 0.0975])
+    with torch.no_grad():
+        relative.beta_a.normal_()
+        paper.beta_a.copy_(relative.beta_a / 0.0975)
+    for one, other in zip(relative(votes), paper(votes), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
 def test_damping_by_hand() -> None:
     capsules, _, activation = plain(E1, 1, damping=0.9, floor=5e-4)
     hand(capsules[:, 0], 1.8, 1.8)
     cost = -activation.logit()  # 1.5 ln(var) / 2
     hand((cost / 0.75).exp(), 2.707167, 2.0405)
+
+
+def test_the_m_step_of_the_code_that_the_authors_released() -> None:
+    """Its logit is `lambda (R (-sum over d of ln var - beta_s D (ln(2 pi) + 1)) - 5000 beta_b)`, with lambda 0.0005."""
+    options: dict[str, Any] = {"mass": "paper", "variance": "paper", "inverse_temperature": 0.02}
+    routing = EMRouting(5, 3, 4, iterations=1, damping=0.9, floor=5e-4, **options).double()
+    beta_s, beta_b = 0.5, 0.5  # where they start
+    torch.nn.init.constant_(routing.beta_u, beta_s * (log(2 * pi) + 1) / 2)
+    torch.nn.init.constant_(routing.beta_a, -2500 * beta_b)
+    votes = votes_of(7, 3, 5, 4)
+    variance = (votes - 0.9 * votes.mean(-2, keepdim=True)).square().mean(-2) + 5e-4
+    logit = 0.0005 * (5 / 3 * (-variance.log().sum(-1) - beta_s * 4 * (log(2 * pi) + 1)) - 5000 * beta_b)
+    same(routing(votes).presence, logit.sigmoid())
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3])

@@ -136,6 +136,12 @@ def test_over_the_outputs_it_knows_every_competition() -> None:
     assert layer(torch.randn(2, 5, 5, 2, 3)).poses.shape == (2, 5, 5, 4, 5)
 
 
+def test_a_learned_query_starts_small() -> None:
+    query = ScoreRouting(4, 100, 50, query="learned").query
+    assert query is not None
+    assert query.std().item() == pytest.approx(0.02, rel=0.1)
+
+
 def test_mistakes_are_named() -> None:
     for spec, match in (
         ("score(score='cosine')", "score 'cosine': there are dot, general, additive"),

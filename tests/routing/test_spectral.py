@@ -111,6 +111,14 @@ def test_squaring_finds_the_eigenvector_too(size: int) -> None:
     assert (eigenvector_by_squaring(torch.zeros(1, 3, 3)) == 0).all()
 
 
+@pytest.mark.parametrize(("progress", "eta"), [(0.0, 1.0), (1.0, 20.0)])
+def test_the_module_starts_with_a_threshold_of_a_tenth(progress: float, eta: float) -> None:
+    routing, votes = Routing.build("spectral", 5, 3, 4).double(), torch.randn(3, 5, 4).double()
+    set_progress(routing, progress)
+    expected = spectral_routing(votes, torch.full((3,), 0.1).double(), eta=eta)
+    torch.testing.assert_close(routing(votes).presence, expected.presence, rtol=1e-6, atol=1e-6)
+
+
 def test_eta_grows_in_the_course_of_the_training() -> None:
     small = {"image_size": (12, 12), "caps": 2, "dim": 4, "primary_dim": 4, "stem_channels": 4}
     model = ARCapsNet(**small, routing="spectral(eta=(2, 10))")

@@ -98,6 +98,21 @@ def test_equal_votes_for_all_outputs_are_divided_equally() -> None:
     same(variational_routing(votes).coefficients, torch.full((5, 4), 0.2, dtype=torch.float64))
 
 
+def test_capsules_and_presence_are_the_normalised_centre_and_entropy() -> None:
+    votes = torch.randn(64, 3, 5, 4).double()
+    found = variational_routing(votes, iterations=3)
+    routed = Routing.build("variational", 5, 3, 4).double()(votes)
+    centre, evidence = found.posterior.centre, -found.posterior.log_share.exp() * found.entropy
+
+    def normal(values: Tensor, over: tuple[int, ...]) -> Tensor:
+        variance = values.var(over, correction=0, keepdim=True)
+        return (values - values.mean(over, keepdim=True)) / (variance + 1e-5).sqrt()
+
+    same(routed.capsules, normal(centre, (0, 2)))
+    same(routed.presence, normal(evidence, (0,)).sigmoid())
+    same(routed.coefficients, found.coefficients)
+
+
 def test_the_norms_see_the_batch_in_training_and_the_past_in_evaluation() -> None:
     routing = Routing.build("variational", 5, 3, 4)
     votes = 3 + torch.randn(64, 3, 5, 4)

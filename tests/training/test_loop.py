@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 import arcaps
 from arcaps import ArcapsError, Run
 from arcaps.data import Data, Dataset
+from arcaps.losses import spread_loss
 from arcaps.training import Stopped
 from arcaps.training import splits as splits_module
 from arcaps.training.distributed import Processes
@@ -226,6 +227,26 @@ def test_micro_batches_give_the_same_gradients(tmp_path: Path) -> None:
     cut = arcaps.train("digits", run=tmp_path / "cut", micro_batch=20, **options)
     for name, value in weights(one).items():
         torch.testing.assert_close(weights(cut)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_eta_and_the_spread_margin_grow_with_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    margins: list[float] = []
+    seen: list[tuple[float, float]] = []
+
+    def noted(scores: torch.Tensor, targets: torch.Tensor, *, margin: float) -> torch.Tensor:
+        margins.append(margin)
+        return spread_loss(scores, targets, margin=margin)
+
+    def note(trainer: Trainer) -> None:
+        seen.append((margins[-1], float(trainer.model.class_caps.routing.eta)))  # type: ignore[union-attr,arg-type]
+
+    monkeypatch.setattr("arcaps.losses.spread_loss", noted)
+    options = {**TINY, "epochs": 1, "routing": "spectral(eta=(1, 19))", "loss": "spread"}
+    run = arcaps.train("digits", run=tmp_path / "run", on_step=note, **options)
+    steps = torch.arange(18)
+    expected = torch.stack([0.2 + 0.7 * steps / 18, 1 + 18 * steps / 18], 1)
+    torch.testing.assert_close(torch.tensor(seen), expected)
+    assert run.result is not None
 
 
 def test_bfloat16_trains(tmp_path: Path) -> None:
