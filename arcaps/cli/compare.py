@@ -20,7 +20,7 @@ def compare(
     architecture: tyro.conf.OmitArgPrefixes[ArchitectureFlags],
     folder: str = "",
     page: Flag = False,
-    max_minutes: float = 0.0,
+    max_minutes: float | None = None,
     precision: Precision = "auto",
     data_dir: str = "",
 ) -> None:
@@ -40,7 +40,7 @@ def compare(
         architecture: The same for all rows that have it.
         folder: The folder of the runs and records; by default runs/compare-RECIPE.
         page: Make the table and the figure from the records; train nothing.
-        max_minutes: Stop after this time; everything is saved.
+        max_minutes: Stop after this number of minutes, with everything saved; the same command resumes.
         precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -64,7 +64,7 @@ def compare(
                 folder=place,
                 seeds=seeds,
                 tune=read_grid(tune),
-                max_minutes=max_minutes or None,
+                max_minutes=max_minutes,
                 session=session,
                 **common,
             )
