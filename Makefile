@@ -37,5 +37,5 @@ format: .venv/ready  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## remove all that the other targets made
+clean:  ## remove what the other targets made, but not runs/ and capsules.html
 	rm -rf .venv bench site .hypothesis .mypy_cache .pytest_cache .ruff_cache dist

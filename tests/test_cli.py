@@ -13,7 +13,7 @@ from PIL import Image
 
 import arcaps
 from arcaps import Run, create_model
-from arcaps.cli import join_repeated, main
+from arcaps.cli import COMMANDS, join_repeated, main
 from arcaps.training.recipes import RECIPES, find_recipe
 
 
@@ -63,6 +63,31 @@ def test_help_in_a_narrow_terminal() -> None:
     environment = {**os.environ, "COLUMNS": "1"}
     command = [sys.executable, "-m", "arcaps", "train", "--help"]
     subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
+
+
+def test_help_of_all_commands_and_of_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch)
+    assert not ended.value.code
+    alone = capsys.readouterr().out
+    assert "Predict the class of image files" in alone
+    assert "the exit code is then 1" not in alone
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "predict", "--help")
+    assert "the exit code is then 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [*(one.__name__ for one in COMMANDS), "data list", "data fetch", "data show"])
+def test_help_says_nothing_of_empty_defaults(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        run(monkeypatch, *command.split(), "--help")
+    printed = capsys.readouterr().out
+    for word in ("None", "(default: )", "(default: '')", "(default: False)", "(unset by default)"):
+        assert word not in printed
 
 
 def test_python_dash_m() -> None:
@@ -178,6 +203,7 @@ def test_data_show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == f"{sheet}: 12 of 1,000 images of digits, test\n"
     with Image.open(sheet) as image:
         assert image.size[0] > 400
+    run(monkeypatch, "data", "show", "digits", "--out", str(sheet), "--count", "1", "--image-size", "50")  # a square
     with pytest.raises(SystemExit, match="digits has no validation part: there are train, test"):
         run(monkeypatch, "data", "show", "digits", "--part", "validation")
 

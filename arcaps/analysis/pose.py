@@ -238,7 +238,7 @@ def pose(
     fewest = int(chosen.labels.unique(return_counts=True)[1].min())
     if fewest < 2 * folds:
         needed = f"pose needs {2 * folds} images of each class or more, to fit on some and test on others"
-        raise DoesNotApplyError(f"{needed}: {fewest} of {len(chosen):,} are of one class")
+        raise DoesNotApplyError(f"{needed}: the smallest class has {fewest} of the {len(chosen):,}")
     targets, labels, classes = targets_of(chosen.transforms), chosen.labels, len(chosen.class_names)
     with eval_mode(model):
         features, by_layer = collect_features(model, chosen, batch_size, layers=layers)

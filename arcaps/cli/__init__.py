@@ -30,6 +30,7 @@ from arcaps.cli import (
     serve,
     training,
 )
+from arcaps.cli.options import hide_empty_defaults
 from arcaps.errors import ArcapsError
 from arcaps.memory import NO_MEMORY, is_out_of_memory, keep_freed_memory
 from arcaps.registry import unknown
@@ -52,14 +53,26 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     model.info,
     bench.bench,
 )
-app = tyro.extras.SubcommandApp()
-for command in COMMANDS:
-    app.command(command)
-data_app = tyro.extras.SubcommandApp()
-data_app.command(name="list")(data.list_data)
-data_app.command(name="fetch")(data.fetch_data)
-data_app.command(name="show")(data.show_data)
-app.command(data_app, name="data", help="List, fetch and look at data sets.")
+DATA_COMMANDS: dict[str, Callable[..., None]] = {
+    "list": data.list_data,
+    "fetch": data.fetch_data,
+    "show": data.show_data,
+}
+for command in (*COMMANDS, *DATA_COMMANDS.values()):
+    hide_empty_defaults(command)
+
+
+def make_app(chosen: str = "") -> tyro.extras.SubcommandApp:
+    """The commands. The help of the chosen one is whole; of the others it is the first line, for the list of all."""
+    app = tyro.extras.SubcommandApp()
+    for command in COMMANDS:
+        first_line = (command.__doc__ or "").partition("\n")[0]
+        app.command(help=None if command.__name__ == chosen else first_line)(command)
+    data_app = tyro.extras.SubcommandApp()
+    for name, command in DATA_COMMANDS.items():
+        data_app.command(name=name)(command)
+    app.command(data_app, name="data", help="List, fetch and look at data sets.")
+    return app
 
 
 def show_log() -> None:
@@ -97,7 +110,8 @@ def main() -> None:
         names = [*(command.__name__ for command in COMMANDS), "data"]
         if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
             raise unknown("command", arguments[0], names)
-        app.cli(prog="arcaps", description=DESCRIPTION, args=join_repeated(arguments))
+        app = make_app(*arguments[:1])
+        app.cli(prog="arcaps", description=DESCRIPTION, args=join_repeated(arguments) or ["--help"])
         sys.stdout.flush()
     except ArcapsError as error:
         sys.exit(f"arcaps: {error}")
@@ -114,7 +128,7 @@ def main() -> None:
         sys.exit(f"arcaps: {NO_MEMORY}")
 
 
-DESCRIPTION = """Capsule networks, exact and fast.
+DESCRIPTION = """Capsule networks, exact and fast. To begin: arcaps train digits
 
 With any command, --import MODULE imports a module of your own first, for the models, routings and recipes that it
 registers. arcaps --version prints the version."""

@@ -21,7 +21,7 @@ def experiment_help() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-EXPERIMENTS = "all, or any of: " + " ".join(f"{name}: {about}" for name, about in experiment_help().items())
+EXPERIMENTS = "all, or any of:\n\n" + "\n\n".join(f"{name}: {about}" for name, about in experiment_help().items())
 
 
 def analyze(
@@ -32,7 +32,7 @@ def analyze(
     *,
     data: str = "",
     others: Annotated[tuple[Path, ...], tyro.conf.arg(name="with", metavar="RUN ...")] = (),
-    count: int = 0,
+    count: int | None = None,
     classes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (),
     dims: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...")] = (),
     layers: bool = True,
@@ -61,7 +61,7 @@ def analyze(
     from arcaps.errors import ArcapsError
     from arcaps.reports.analysis import analyze_run, report_file
 
-    if count < 0:
+    if count is not None and count < 1:
         raise ArcapsError(f"count is {count}: give at least 1")
     records = analyze_run(
         run,
@@ -71,7 +71,7 @@ def analyze(
         skip_broken=skip_broken,
         invert=invert,
         data_dir=data_dir or None,
-        settings=Settings(count or None, classes or None, dims or None, layers),
+        settings=Settings(count, classes or None, dims or None, layers),
     )
     if json:
         print(jsonlib.dumps(records, indent=1))

@@ -3,7 +3,9 @@
 import json as jsonlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from arcaps.cli.options import Flag
 
@@ -17,7 +19,7 @@ def bench(
     data: tuple[str, ...] = ("mnist", "cifar10"),
     rounds: int = 7,
     batch_size: int = 100,
-    precisions: tuple[str, ...] | None = None,
+    precisions: Annotated[tuple[str, ...] | None, tyro.conf.arg(metavar="PRECISION ...")] = None,
     growth: Flag = False,
     save: Path | None = None,
     json: Flag = False,

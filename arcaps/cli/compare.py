@@ -21,7 +21,7 @@ def compare(
     folder: str = "",
     equal_time: Flag = False,
     page: Flag = False,
-    max_minutes: float = 0.0,
+    max_minutes: float | None = None,
     precision: Precision = "auto",
     data_dir: str = "",
 ) -> None:
@@ -44,7 +44,7 @@ def compare(
             that attention takes for its own: a second table. Rows, seeds and settings are those of the
             comparison: leave them out.
         page: Make the table and the figure from the records; train nothing.
-        max_minutes: Stop after this time; everything is saved.
+        max_minutes: Stop after this number of minutes, with everything saved; the same command resumes.
         precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -64,7 +64,7 @@ def compare(
     if not page:
         chosen = rows or (*[name for name in list_routings() if name not in CONTROLS], *CONTROLS)
         options: dict[str, Any] = {
-            "max_minutes": max_minutes or None,
+            "max_minutes": max_minutes,
             "session": {"precision": precision, "data_dir": data_dir or None},
         }
         try:

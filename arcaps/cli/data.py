@@ -66,8 +66,8 @@ def show_data(
     out: Path = Path("sheet.png"),
     part: Literal["train", "validation", "test"] = "train",
     count: int = 60,
-    image_size: tuple[int, int] | None = None,
-    channels: Literal[0, 1, 3] = 0,
+    image_size: Annotated[tuple[int, ...] | None, tyro.conf.arg(metavar="HEIGHT [WIDTH]")] = None,
+    channels: Annotated[Literal[1, 3] | None, tyro.conf.arg(metavar="{1,3}")] = None,
     invert: Flag = False,
     skip_broken: Flag = False,
     seed: int = 0,
@@ -89,16 +89,20 @@ def show_data(
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.data import Augmentation, contact_sheet, load_data
+    from arcaps.preprocessing import check_size
 
     if count < 1:
         raise ArcapsError(f"count is {count}: give at least 1")
     if out.suffix.lower() != ".png":
         raise ArcapsError(f"--out is {out}: give the name of a .png file")
     check_output("--out", out)
+    size = None
+    if image_size is not None:
+        size = check_size("image_size", image_size * 2 if len(image_size) == 1 else image_size)
     loaded = load_data(
         name,
-        image_size=image_size,
-        channels=channels or None,
+        image_size=size,
+        channels=channels,
         invert=invert,
         skip_broken=skip_broken,
         data_dir=data_dir,

@@ -20,8 +20,8 @@ def export(
 ) -> None:
     """Write a run's model to one ONNX file, checked against the model.
 
-    'arcaps predict FILE.onnx image.png' uses it without torch's layers, and so does any ONNX runtime: the input
-    'images' is (batch, channels, height, width), the outputs are scores, capsules, reconstruction and coefficients.
+    Use it with 'arcaps predict FILE.onnx image.png', or with any ONNX runtime: the input 'images' is (batch, channels,
+    height, width), the outputs are scores, capsules, reconstruction and coefficients, as far as the model has them.
 
     Args:
         run: A run folder, a .safetensors file, or the name of a pretrained model: digits or mnist.
@@ -32,6 +32,7 @@ def export(
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.export import export_decoder, export_onnx
+    from arcaps.progress import wait
     from arcaps.training.inference import choose_data, open_model
 
     to = to or named_after(run, ".onnx")
@@ -43,9 +44,11 @@ def export(
     calibration = None
     if precision == "int8":
         calibration = choose_data(run, model, data or None, data_dir or None).train
-    exported = export_onnx(model, to, precision=precision, calibration=calibration)
+    with wait("exporting, and checking the file against the model"):
+        exported = export_onnx(model, to, precision=precision, calibration=calibration)
     print(f"{to}: {to.stat().st_size / 1e6:.1f} MB, {precision}; outputs {', '.join(exported.outputs)}")
     if decoder is not None:
-        export_decoder(model, decoder, precision="float32" if precision == "float32" else "float16")
+        with wait("exporting the decoder"):
+            export_decoder(model, decoder, precision="float32" if precision == "float32" else "float16")
         print(f"{decoder}: {decoder.stat().st_size / 1e6:.1f} MB")
     print(f"next: arcaps predict {to} image.png")

@@ -29,7 +29,7 @@ def evaluate(
     """Evaluate a run's model: accuracy with its 95 % interval, class by class, and the most frequent mistakes.
 
     Args:
-        run: A run folder, or a .safetensors file.
+        run: A run folder, a .safetensors file, or the name of a pretrained model: digits or mnist.
         data: A data set's name, or a folder of images, which get the model's size and channels; by default what the
             run was tested on.
         part: Which part of the data set.
@@ -94,7 +94,7 @@ def predict(
     Files that cannot be read are named, and the others are still predicted; the exit code is then 1.
 
     Args:
-        model: A run folder, a .safetensors file, an exported .onnx file, or the name of pretrained weights.
+        model: A run folder, a .safetensors file, an .onnx file, or the name of a pretrained model: digits or mnist.
         images: Image files, or folders of them.
         top: How many classes to print for each image, the highest score first.
         invert: Turn black into white and white into black, for images that are not as those of the training.
@@ -154,7 +154,7 @@ def ensemble(
     """Evaluate several runs together: the mean of their scores decides.
 
     Args:
-        runs: Run folders, or .safetensors files.
+        runs: Run folders, .safetensors files, or names of pretrained models.
         data: A data set's name, or a folder of images; by default what the first run was tested on.
         device: auto, cpu, cuda, cuda:1 or mps.
         skip_broken: Leave out files of your own that cannot be read.

@@ -17,7 +17,7 @@ def leaderboard(
     folder: Path = Path("runs/leaderboard"),
     records: Path = Path("docs/records/leaderboard"),
     pages: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE ...")] = (Path("docs/routings.md"),),
-    max_minutes: float = 0.0,
+    max_minutes: float | None = None,
     precision: Precision = "auto",
     data_dir: str = "",
 ) -> None:
@@ -34,7 +34,7 @@ def leaderboard(
         folder: The folder of the runs.
         records: Where the records go, small JSON files.
         pages: The pages that show the tables.
-        max_minutes: Stop after this time; everything is saved.
+        max_minutes: Stop after this number of minutes, with everything saved; the same command resumes.
         precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -52,13 +52,12 @@ def leaderboard(
     failures: list[str] = []
     try:
         for board in boards:
-            minutes = max_minutes or None
             failures += make_leaderboard(
                 board,
                 folder=folder,
                 records=records,
                 equal_time=equal_time,
-                max_minutes=minutes,
+                max_minutes=max_minutes,
                 precision=precision,
                 data_dir=data_dir or None,
             )

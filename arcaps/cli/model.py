@@ -23,8 +23,8 @@ def info(
     """Show what a model costs: per layer and in total, its shapes, parameters, multiply-adds and memory.
 
     Args:
-        model: ar_capsnet, capsule_net, conv_net, strong_conv_net, one of your own, a run folder, a saved .safetensors
-            file, or the name of pretrained weights.
+        model: A model by name, such as ar_capsnet or conv_net, one of your own, a run folder, a .safetensors file, or
+            the name of a pretrained model: digits or mnist.
         architecture: What is not given is the model's own default.
         batch_size: Images in a training step, for the memory; by default those of the run, or 100.
         json: Print JSON instead of a table.

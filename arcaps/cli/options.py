@@ -1,9 +1,10 @@
 """Options that several commands share. Flags of settings are made from the fields of their dataclasses."""
 
+import inspect
 import os
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
 
@@ -53,7 +54,18 @@ def flag_type(kind: Any) -> Any:
 def flag_help(kind: Any, text: str) -> Any:
     """The help of a flag."""
     pair = tuple[int, int] in (kind, *get_args(kind))
-    return tyro.conf.arg(help=text, metavar="HEIGHT [WIDTH]" if pair else None)
+    return tyro.conf.arg(help=text, metavar="HEIGHT [WIDTH]" if pair else None, help_behavior_hint="")
+
+
+def hide_empty_defaults(command: Callable[..., None]) -> None:
+    """Let the help of a command leave out defaults that are None, False or empty, and None as a choice."""
+    for name, parameter in inspect.signature(command).parameters.items():
+        default = parameter.default
+        if default is parameter.empty or (not default and type(default) not in (int, float)):
+            kinds = [one for one in get_args(parameter.annotation) if one in (str, int, float, Path)]
+            metavar = kinds[0].__name__.upper() if default is None and kinds else None
+            hint = tyro.conf.arg(help_behavior_hint="", metavar=metavar)
+            command.__annotations__[name] = Annotated[parameter.annotation, hint]
 
 
 FROM_THE_DATA = ("image_size", "channels", "classes")

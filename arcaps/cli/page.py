@@ -32,6 +32,7 @@ def page(
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
     from arcaps.page import build_folder, build_page, page_options
+    from arcaps.progress import wait
     from arcaps.training.inference import open_model
 
     to = to or named_after(run, ".html")
@@ -40,10 +41,12 @@ def page(
     model = open_model(run)
     options = page_options(run, model, data=data or None, data_dir=data_dir or None)
     if folder is not None:
-        build_folder(model, folder, precision=precision, **options)
+        with wait("writing the page"):
+            build_folder(model, folder, precision=precision, **options)
         print(f"{folder}: a folder for any static web host; try it with: python -m http.server -d {folder}")
         return
-    build_page(model, to, precision=precision, **options)
+    with wait("writing the page"):
+        build_page(model, to, precision=precision, **options)
     print(f"{to}: {to.stat().st_size / 1e6:.1f} MB; open it in a browser")
     if open:
         import webbrowser

@@ -20,7 +20,7 @@ def reproduce(
         Path("docs/results.md"),
         Path("README.md"),
     ),
-    max_minutes: float = 0.0,
+    max_minutes: float | None = None,
     precision: Precision = "auto",
     data_dir: str = "",
 ) -> None:
@@ -35,7 +35,7 @@ def reproduce(
         folder: The folder of the runs.
         records: Where each run leaves its record, a small JSON file.
         pages: The pages that show the table.
-        max_minutes: Stop after this time; everything is saved.
+        max_minutes: Stop after this number of minutes, with everything saved; the same command resumes.
         precision: auto is bfloat16 on GPUs that compute in it, else float32; of runs that begin now.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
@@ -56,7 +56,7 @@ def reproduce(
                 only,
                 folder=folder,
                 records=records,
-                max_minutes=max_minutes or None,
+                max_minutes=max_minutes,
                 precision=precision,
                 data_dir=data_dir or None,
             )
@@ -69,12 +69,13 @@ def print_status(only: tuple[str, ...], folder: Path) -> None:
     """Print a line for each run: its status, its epochs, its result, and the time that is left where it is known."""
     from arcaps.training.reproduce import choose_rows, queue, remaining_seconds
 
-    rest = 0.0
+    rest = []
     for row, job in queue(choose_rows(only)):
         run = job.run(folder)
         left = remaining_seconds(job, folder)
-        rest += left or 0
+        rest += [left] if left else []
         accuracy = "" if run.result is None else f"{run.result.test['accuracy']:.2%}"
         known = "" if left is None else f"{left / 60:.0f} min left" if left else ""
         print(f"{job.name:26} {job.state(folder):9} {len(run.metrics):3} epochs  {accuracy:7} {known:14} {row.title}")
-    print(f"at least {rest / 3600:.1f} hours left in the runs that have begun")
+    if rest:
+        print(f"at least {sum(rest) / 3600:.1f} hours left in the runs that have begun")

@@ -29,7 +29,7 @@ def serve(
 ) -> None:
     """Answer HTTP requests with a run's model: its page at /, predictions at /predict.
 
-    'curl -F image=@digit.png localhost:8000/predict' gives the class and the scores. docs/serving.md says more.
+    To try it: curl -F image=@digit.png http://127.0.0.1:8000/predict
 
     Args:
         run: A run folder, a .safetensors file, an .onnx file of 'arcaps export', or the name of a pretrained model.
@@ -63,6 +63,7 @@ def serve(
 def make_page(run: str, data: str | None, data_dir: str | None) -> "dict[str, bytes] | None":
     """The files of the model's page; None for an exported file. Without its data, the page has no examples."""
     from arcaps.page import page_files, page_options
+    from arcaps.progress import wait
     from arcaps.training.inference import open_model
 
     path = Path(run)
@@ -73,7 +74,8 @@ def make_page(run: str, data: str | None, data_dir: str | None) -> "dict[str, by
         options = page_options(path, model, data=data, data_dir=data_dir)
     except (ArcapsError, OSError):
         options = {}
-    return page_files(model, **options)
+    with wait("making the page"):
+        return page_files(model, **options)
 
 
 def open_exported(run: str, precision: Precision, threads: int, data: str | None, data_dir: str | None) -> "Exported":
@@ -81,6 +83,7 @@ def open_exported(run: str, precision: Precision, threads: int, data: str | None
     import tempfile
 
     from arcaps.export import Exported, export_onnx
+    from arcaps.progress import wait
     from arcaps.training.inference import choose_data, open_model
 
     if threads < 1:
@@ -90,7 +93,7 @@ def open_exported(run: str, precision: Precision, threads: int, data: str | None
         return Exported.open(path, threads=threads)
     model = open_model(path)
     calibration = choose_data(path, model, data, data_dir).train if precision == "int8" else None
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, wait("exporting, and checking the file against the model"):
         file = Path(folder, "model.onnx")
         export_onnx(model, file, precision=precision, calibration=calibration)
         return Exported.from_bytes(file.read_bytes(), run, threads=threads)

@@ -257,7 +257,7 @@ def warn_of_content(path: Path, data: Data, reading: Reading) -> None:
     """Warn of images of one colour, and of images that stand in two parts or under two labels."""
     if reading.single_colour:
         names = listed(reading.single_colour)
-        logger.warning("%s: %d images are of a single colour: %s", path, len(reading.single_colour), names)
+        logger.warning("%s: images of a single colour (%d): %s", path, len(reading.single_colour), names)
     ignored = set(reading.single_colour)
     seen: dict[bytes, tuple[str, str, int]] = {}
     leaks, labels = [], []

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from arcaps.activation import CapsuleActivation
 from arcaps.capsules import Capsules
 from arcaps.compat import can_be_stored, is_tracing, is_transformed
-from arcaps.errors import ArcapsError
+from arcaps.errors import ArcapsError, listed
 from arcaps.models.blocks import ConvBlock
 from arcaps.models.evaluation import Classification, Evaluation
 from arcaps.models.prediction import Prediction, Predictor
@@ -397,7 +397,7 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
     target.load_state_dict(same, strict=False)
     other = [name for name in wanted if name not in same]
     if other:
-        examples = ", ".join(other[:5])
+        examples = listed(other)
         log.info("%d of %d tensors are not copied, because their shapes differ: %s", len(other), len(wanted), examples)
 
 

@@ -91,7 +91,7 @@ class Predictor:
             except (ImageError, OSError) as error:
                 problems.append(str(error))
         if single_colour:
-            logger.warning("%d images are of a single colour: %s", len(single_colour), listed(single_colour))
+            logger.warning("images of a single colour (%d): %s", len(single_colour), listed(single_colour))
         scores = iter(self.answer(self.preprocessing(torch.stack(pixels))).tolist() if pixels else [])
         for (name, _), problem in zip(named, problems, strict=True):
             row = {} if problem else dict(zip(self.class_names, next(scores), strict=True))

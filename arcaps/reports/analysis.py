@@ -17,6 +17,7 @@ from arcaps.storage import write_file, write_whole
 from arcaps.training.distributed import choose_device
 from arcaps.training.inference import choose_data, open_model
 from arcaps.training.run import Run
+from arcaps.weights import is_pretrained
 
 logger = logging.getLogger("arcaps")
 
@@ -86,6 +87,8 @@ def open_subject(
     invert: bool = False,
 ) -> Subject:
     """The model and the test images of a run, and the models of the other runs."""
+    if path.is_file() or is_pretrained(path):
+        raise ArcapsError(f"{path} is a model without a run folder for the records: give the folder of a run")
     run = Run.open(path)
     device = choose_device("auto")
     model = run.model().to(device).for_inference()

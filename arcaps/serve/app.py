@@ -216,6 +216,12 @@ def add_api(app: FastAPI, service: Service) -> None:
         return JSONResponse({"detail": sentence}, status_code=500)
 
 
+NOTHING_HERE = (
+    "there is nothing at this address: GET / is the page, POST /predict takes an image, "
+    "GET /openapi.json describes all requests"
+)
+
+
 def add_page(app: FastAPI, files: Mapping[str, bytes]) -> None:
     """The files of the page. The browser is told to ask no other host for anything."""
 
@@ -223,7 +229,7 @@ def add_page(app: FastAPI, files: Mapping[str, bytes]) -> None:
     async def file(path: str) -> Response:
         content = files.get(path or "index.html")
         if content is None:
-            raise HTTPException(404, "there is nothing at this address: GET /openapi.json describes what there is")
+            raise HTTPException(404, NOTHING_HERE)
         kind, packed = mimetypes.guess_type(path or "index.html")
         kind = "application/octet-stream" if packed or kind is None else kind
         return Response(content, media_type=kind, headers={"Content-Security-Policy": LOCAL_ONLY})

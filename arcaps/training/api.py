@@ -113,9 +113,9 @@ def train(
                 display.on_start(trainer)
                 if resume is None and start_from is None and trainer.total_steps < FEW_STEPS:
                     logger.warning(
-                        "%s steps in all are few for a network that starts from random weights: "
+                        "steps in all: %s, few for a network that starts from random weights; "
                         "give a smaller --batch-size, or more --epochs",
-                        trainer.total_steps,
+                        f"{trainer.total_steps:,}",
                     )
             trainer.train()
             if test:

@@ -55,7 +55,7 @@ class Display:
 
     def on_step(self, trainer: "Trainer") -> None:
         """After each step."""
-        self.images += trainer.recipe.batch_size
+        self.images += min(trainer.recipe.batch_size, len(trainer.splits.train))
         now = time.monotonic()
         if self.progress is None and now - self.said < SECONDS_BETWEEN_LINES:
             return

@@ -1,6 +1,7 @@
 """The recipes, by name, and how to change them."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -182,6 +183,9 @@ def register_recipe(recipe: Recipe) -> Recipe:
 def find_recipe(name: str, **overrides: Any) -> Recipe:
     """A recipe by name, with other values for some of its fields, or for its model's options."""
     if name not in RECIPES:
+        if os.path.exists(name):  # noqa: PTH110 (Path.exists raises an error for a very long name)
+            ways = f"for images of your own give  arcaps train folder --data {name};  to resume a run, --resume {name}"
+            raise ArcapsError(f"{name} is not a recipe: {ways}")
         raise unknown("recipe", name, list(RECIPES))
     return override(RECIPES[name], **overrides)
 

@@ -232,7 +232,7 @@ def test_single_colours_and_copies_are_named(tmp_path: Path, caplog: pytest.LogC
     Image.new("L", (28, 28), 7).save(folder / "0" / "blank.png")
     (folder / "1" / "copy.png").write_bytes((folder / "0" / "0.png").read_bytes())
     load_folder(folder)
-    assert "1 images are of a single colour: 0/blank.png" in caplog.text
+    assert "images of a single colour (1): 0/blank.png" in caplog.text
     assert "1 images are in two classes: " in caplog.text
 
 

@@ -158,6 +158,8 @@ def test_choice() -> None:
     assert choose_experiments(("perturb", "cosine")) == ("cosine", "perturb")
     with pytest.raises(ArcapsError, match="unknown experiment"):
         analyze_run(Path("nowhere"), ["poses"])
+    with pytest.raises(ArcapsError, match="digits is a model without a run folder for the records"):
+        analyze_run(Path("digits"), ["cosine"])
 
 
 def test_the_help_lists_the_registered_experiments_without_torch() -> None:

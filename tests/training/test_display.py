@@ -3,6 +3,7 @@
 import io
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,6 +37,13 @@ def test_a_terminal_gets_a_live_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "margin" in shown
     assert "\x1b[?25l" in shown  # the cursor is hidden while the line moves ...
     assert "\x1b[?25h" in shown  # ... and comes back
+
+
+def test_the_speed_counts_no_more_images_than_there_are() -> None:
+    shown = display.Display(live=False)
+    recipe = arcaps.Recipe("large batch", "", "digits", batch_size=1000)
+    shown.on_step(SimpleNamespace(recipe=recipe, splits=SimpleNamespace(train=range(30))))  # type: ignore[arg-type]
+    assert shown.images == 30
 
 
 def test_a_file_gets_a_line_per_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

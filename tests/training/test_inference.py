@@ -157,6 +157,8 @@ def test_train_from_the_command_line(tmp_path: Path, arcaps_command: Any, caplog
     assert Run(place).recipe.options.items() >= {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}.items()
     with pytest.raises(SystemExit, match="unknown recipe 'digit': did you mean 'digits'"):
         arcaps_command("train", "digit")
+    with pytest.raises(SystemExit, match="is not a recipe: for images of your own give  arcaps train folder --data"):
+        arcaps_command("train", str(place))
 
 
 def test_recipes(arcaps_command: Any) -> None:

@@ -362,4 +362,4 @@ def test_prediction_warns_of_images_of_a_single_colour(caplog: pytest.LogCapture
     caplog.set_level(logging.WARNING, "arcaps")
     empty, full = torch.zeros(1, 28, 28, dtype=torch.uint8), arcaps.load_data("digits").test.images[0]
     arcaps.predict("digits", [full, empty])
-    assert "1 images are of a single colour: 1" in caplog.text
+    assert "images of a single colour (1): 1" in caplog.text
