@@ -176,5 +176,6 @@ def describe(settings: dict[str, Any], records: dict[str, list[Record]], machine
         )
     text += " Peak MB are the tensors alive in a training step."
     if machine is not None:
-        text += f" Times: {machine['processor']}, {machine['threads']} threads, medians of interleaved steps."
+        threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+        text += f" Times: {machine['processor']}, {threads}, medians of interleaved steps."
     return text
