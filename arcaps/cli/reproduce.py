@@ -12,6 +12,7 @@ from arcaps.cli.options import Flag, Precision
 def reproduce(
     *,
     only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = (),
+    seeds: Annotated[tuple[int, ...], tyro.conf.arg(metavar="SEED ...")] = (),
     status: Flag = False,
     page: Flag = False,
     folder: Path = Path("runs/reproduce"),
@@ -30,6 +31,7 @@ def reproduce(
 
     Args:
         only: Rows by name; by default all.
+        seeds: Seeds of these rows; by default those of the list.
         status: List what is done, and the estimated time of the rest; train nothing.
         page: Build the results table in the pages from the records; train nothing.
         folder: The folder of the runs.
@@ -43,7 +45,7 @@ def reproduce(
     from arcaps.training.reproduce import reproduce as start
 
     if status:
-        print_status(only, folder)
+        print_status(only, seeds, folder, records)
     elif page:
         from arcaps.reports.results import fill_results
 
@@ -54,6 +56,7 @@ def reproduce(
         try:
             start(
                 only,
+                seeds=seeds,
                 folder=folder,
                 records=records,
                 max_minutes=max_minutes,
@@ -65,17 +68,19 @@ def reproduce(
             sys.exit(stop.code)
 
 
-def print_status(only: tuple[str, ...], folder: Path) -> None:
+def print_status(only: tuple[str, ...], seeds: tuple[int, ...], folder: Path, records: Path) -> None:
     """Print a line for each run: its status, its epochs, its result, and the time that is left where it is known."""
     from arcaps.training.reproduce import choose_rows, queue, remaining_seconds
 
     rest = []
-    for row, job in queue(choose_rows(only)):
+    for row, job in queue(choose_rows(only), seeds):
         run = job.run(folder)
-        left = remaining_seconds(job, folder)
-        rest += [left] if left else []
+        rest.append(remaining_seconds(row, job, folder, records))
         accuracy = "" if run.result is None else f"{run.result.test['accuracy']:.2%}"
-        known = "" if left is None else f"{left / 60:.0f} min left" if left else ""
+        known = f"{rest[-1] / 60:.0f} min left" if rest[-1] else ""
         print(f"{job.name:26} {job.state(folder):9} {len(run.metrics):3} epochs  {accuracy:7} {known:14} {row.title}")
-    if rest:
-        print(f"at least {sum(rest) / 3600:.1f} hours left in the runs that have begun")
+    unknown = rest.count(None)
+    more = f", and {unknown} run{'' if unknown == 1 else 's'} without an estimate" if unknown else ""
+    print(
+        f"about {sum(filter(None, rest)) / 3600:.1f} hours left{more}; runs that have not begun: by the rows' records"
+    )

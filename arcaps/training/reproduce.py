@@ -179,26 +179,44 @@ def choose_rows(names: tuple[str, ...]) -> list[Row]:
     return [row for row in ROWS if not names or row.name in names]
 
 
-def queue(rows: list[Row]) -> Iterator[tuple[Row, Job]]:
-    """The trainings of these rows: the first seed of each, then the second, then the third."""
-    for seed in range(max(len(row.seeds) for row in rows)):
+def queue(rows: list[Row], seeds: tuple[int, ...] = ()) -> Iterator[tuple[Row, Job]]:
+    """The trainings of these rows: the first seed of each, then the second, then the third.
+
+    With `seeds`, these seeds of each row alone, also those that are not in the list.
+    """
+    chosen = {row.name: seeds or row.seeds for row in rows}
+    for place in range(max(map(len, chosen.values()))):
         for row in rows:
-            if seed < len(row.seeds):
-                yield row, row.job(row.seeds[seed])
+            if place < len(chosen[row.name]):
+                yield row, row.job(chosen[row.name][place])
 
 
 def reproduce(
-    names: tuple[str, ...] = (), *, folder: Path, records: Path, max_minutes: float | None = None, **session: Any
+    names: tuple[str, ...] = (),
+    *,
+    seeds: tuple[int, ...] = (),
+    folder: Path,
+    records: Path,
+    max_minutes: float | None = None,
+    **session: Any,
 ) -> None:
-    """Run what is not finished of these rows, in order of priority, and write a record of each run, finished or not."""
-    rows = {job.name: row for row, job in queue(choose_rows(names))}
-    jobs = [job for _, job in queue(choose_rows(names))]
+    """Run what is not finished of these rows, in order of priority, and write a record of each run, finished or not.
+
+    The record of an unfinished run does not replace that of a finished one.
+    """
+    jobs = {job.name: (row, job) for row, job in queue(choose_rows(names), seeds)}
+
+    def keep(job: Job, run: Run) -> None:
+        path = records / f"{job.name}.json"
+        old_is_finished = path.exists() and json.loads(path.read_text())["result"] is not None
+        if run.result is not None or (run.metrics and not old_is_finished):
+            write_record(path, record(jobs[job.name][0], run))
+
     try:
-        run_jobs(jobs, folder, max_minutes=max_minutes, **session)
+        run_jobs([job for _, job in jobs.values()], folder, max_minutes=max_minutes, finished=keep, **session)
     finally:
-        for job in jobs:
-            if job.run(folder).metrics:
-                write_record(records / f"{job.name}.json", record(rows[job.name], job.run(folder)))
+        for _, job in jobs.values():
+            keep(job, job.run(folder))
     for row in choose_rows(names):
         if row.combined:
             combine(row, folder, records, session.get("data_dir"))
@@ -232,15 +250,19 @@ def write_record(path: Path, content: dict[str, Any]) -> None:
         write_whole(path, text.encode())
 
 
-def remaining_seconds(job: Job, folder: Path) -> float | None:
-    """The time that a run still needs, by its mean time per epoch; None before its first epoch is over."""
+def remaining_seconds(row: Row, job: Job, folder: Path, records: Path) -> float | None:
+    """The time that a run still needs, by its mean time per epoch; before the first one is over, by the row's records.
+
+    A record may be of another machine or precision. None if there is none.
+    """
     run = job.run(folder)
     if run.result is not None:
         return 0.0
-    if not run.metrics:
-        return None
-    epochs = len(run.metrics)
-    return run.metrics[-1]["seconds"] / epochs * (run.recipe.epochs - epochs)
+    if run.metrics:
+        epochs = len(run.metrics)
+        return run.metrics[-1]["seconds"] / epochs * (run.recipe.epochs - epochs)
+    known = [json.loads(path.read_text()) for path in records.glob(f"{row.name}-seed*.json")]
+    return min((old["seconds"] / old["epochs"] * job.settings().epochs for old in known), default=None)
 
 
 def record(row: Row, run: Run) -> dict[str, Any]:

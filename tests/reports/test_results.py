@@ -20,7 +20,7 @@ from arcaps.reports.results import (
     results_table,
     targets_table,
 )
-from arcaps.training.reproduce import ROWS, choose_rows, queue, write_record
+from arcaps.training.reproduce import ROWS, write_record
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,14 +100,6 @@ def test_a_page_without_a_place_is_refused(tmp_path: Path) -> None:
     page.write_text("nothing\n")
     with pytest.raises(ArcapsError, match="has no place for the results"):
         fill_page(page, "new")
-
-
-def test_the_queue_takes_the_first_seed_of_every_row_first() -> None:
-    names = [job.name for _, job in queue(list(ROWS))]
-    assert names[: len(ROWS)] == [f"{row.name}-seed0" for row in ROWS]
-    assert len(names) == len(set(names)) == sum(len(row.seeds) for row in ROWS)
-    with pytest.raises(ArcapsError, match="unknown row of the results 'minst': did you mean 'mnist'"):
-        choose_rows(("minst",))
 
 
 def test_the_ablation_table_is_what_its_records_say() -> None:
