@@ -2,12 +2,14 @@
 
 arcaps analyze RUN --with OTHER_RUNS
 python scripts/equivariance_doc.py RUN
-python scripts/equivariance_doc.py            # the sections again, from the records in docs/
+python scripts/equivariance_doc.py RUN --name affnist   # another run: the sections affnist/pose and so on
+python scripts/equivariance_doc.py                      # the sections again, from the records in docs/
 """
 
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import tyro
@@ -43,35 +45,45 @@ def describe_run(run: Run) -> str:
     return table(["", "all figures and numbers below"], rows, words=2)
 
 
-def copy_results(run: Run) -> None:
-    """Copy the records and the figures of a run into docs/."""
-    for folder in (RECORDS, FIGURES):
+def copy_results(run: Run, name: str) -> None:
+    """Copy the records and the figures of a run into docs/, into subfolders of this name."""
+    records, figures = RECORDS / name, FIGURES / name
+    for folder in (records, figures):
         folder.mkdir(parents=True, exist_ok=True)
     for record in (run.path / "analysis").glob("*.json"):
-        shutil.copy(record, RECORDS)
-    for name in KEPT:
-        if (run.path / "analysis" / f"{name}.png").exists():
-            shutil.copy(run.path / "analysis" / f"{name}.png", FIGURES)
+        shutil.copy(record, records)
+    for kept in KEPT:
+        if (run.path / "analysis" / f"{kept}.png").exists():
+            shutil.copy(run.path / "analysis" / f"{kept}.png", figures)
 
 
-def fill_page(text: str) -> str:
-    """The page with the sections of all records in docs/; a section without a place in the page is left out."""
-    for file in sorted(RECORDS.glob("*.json")):
-        if f"<!-- analysis: {file.stem} -->" in text:
-            section = section_of(json.loads(file.read_text()), "figures/equivariance", title=False)
-            text = put_section(text, file.stem, section)
-    return text
+def sections() -> Iterator[tuple[str, str]]:
+    """The name of each record in docs/, and the section that is made from it."""
+    for file in sorted(RECORDS.rglob("*.json")):
+        inside = file.relative_to(RECORDS).with_suffix("")
+        figures = Path("figures/equivariance", inside.parent).as_posix()
+        yield inside.as_posix(), section_of(json.loads(file.read_text()), figures, title=False)
 
 
-def main(run: tyro.conf.Positional[Path | None] = None) -> None:
-    """Fill in the page from the records in docs/, after copying those of a run if one is given."""
+def main(run: tyro.conf.Positional[Path | None] = None, name: str = "") -> None:
+    """Fill in the page from the records in docs/, after copying those of a run if one is given.
+
+    A section without a place in the page is left out.
+
+    Args:
+        run: A run folder that arcaps analyze has analysed.
+        name: For a run besides the main one: what its sections are called, before a slash.
+    """
     page = DOCS / "equivariance.md"
     text = page.read_text()
     if run is not None:
         opened = Run.open(run)
-        copy_results(opened)
-        text = put_section(text, "run", describe_run(opened))
-    page.write_text(fill_page(text))
+        copy_results(opened, name)
+        text = put_section(text, f"{name}/run".strip("/"), describe_run(opened))
+    for title, section in sections():
+        if f"<!-- analysis: {title} -->" in text:
+            text = put_section(text, title, section)
+    page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -215,8 +215,13 @@ def test_runs_with_other_classes_are_not_compared(runs: dict[str, Path], tmp_pat
 def test_the_equivariance_page_shows_its_records() -> None:
     """The sections of docs/equivariance.md are those of docs/records/equivariance."""
     page = (RECORDS.parent.parent / "equivariance.md").read_text()
-    for name in EXPERIMENTS:
-        section = section_of(json.loads((RECORDS / f"{name}.json").read_text()), "figures/equivariance", title=False)
-        assert f"<!-- analysis: {name} -->\n{section}\n<!-- end" in page, f"run scripts/equivariance_doc.py: {name}"
+    records = sorted(RECORDS.rglob("*.json"))
+    assert {file.stem for file in records} == set(EXPERIMENTS)
+    for file in records:
+        name = file.relative_to(RECORDS).with_suffix("")
+        figures = Path("figures/equivariance", name.parent).as_posix()
+        section = section_of(json.loads(file.read_text()), figures, title=False)
+        marked = f"<!-- analysis: {name.as_posix()} -->\n{section}\n<!-- end"
+        assert marked in page, f"run scripts/equivariance_doc.py: {name}"
     for link in re.findall(r"\]\((figures/[^)]+)\)", page):
         assert (RECORDS.parent.parent / link).exists(), link
