@@ -63,7 +63,8 @@ def em_routing(
         squares = SquaredDifferences(votes, centre)
         variance = squares.over_inputs(parts)  # (..., out, dim)
         if relative and step == 0:
-            unit = total_variance(mean, variance - (mean - centre).square(), mass).unsqueeze(-2)  # (..., 1, dim)
+            spread = variance if damping == 1 else SquaredDifferences(votes, mean).over_inputs(parts)
+            unit = total_variance(mean, spread, mass).unsqueeze(-2)  # (..., 1, dim)
         variance = variance + floor * unit
         log_variance = sum_over(variance.log(), -1)  # (..., out)
         cost = mass_scale * mass * (dim * beta_u + 0.5 * (log_variance - sum_over(unit.log(), -1)))

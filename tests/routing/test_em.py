@@ -248,6 +248,16 @@ def test_extreme_votes_stay_finite() -> None:
         assert all(x.isfinite().all() for x in (*found, gradient))
 
 
+@pytest.mark.parametrize("damping", [0.9, 0.5])
+@pytest.mark.parametrize("spread", [0.0, 1e-3])
+def test_damping_of_votes_that_are_nearly_equal_stays_finite(damping: float, spread: float) -> None:
+    """Their variance is not the difference of two large numbers, which rounding could make negative."""
+    votes = (10 * torch.randn(5, 1, 1, 6) + spread * torch.randn(5, 4, 8, 6)).requires_grad_()
+    found = EMRouting(8, 4, 6, damping=damping)(votes)
+    (gradient,) = torch.autograd.grad(sum(x.sum() for x in found), votes)
+    assert all(x.isfinite().all() for x in (*found, gradient))
+
+
 def test_it_does_not_run_in_sixteen_bits() -> None:
     routing = Routing.build("em", 5, 4, 6)
     votes = torch.randn(3, 4, 5, 6)
