@@ -17,8 +17,9 @@ class EfficientCapsNet(CapsuleClassifier, name="efficient_capsnet"):
 
     Four convolutions without padding (5x5, 3x3, 3x3, and 3x3 with stride 2), each with ReLU, then BatchNorm; a
     depthwise convolution as large as what they leave, which makes 16 capsules of dimension 8; 10 class capsules of
-    dimension 16, routed in one pass. 161,824 parameters on MNIST without the decoder. Its options are the fields of
-    `arcaps.settings.EfficientCapsNetConfig`.
+    dimension 16, routed in one pass. 161,824 parameters on MNIST without the decoder. The convolutions before the
+    capsules and the votes start normal (He); the fan-in of the votes is that of the authors' framework, all axes of
+    their tensor but the last. Its options are the fields of `arcaps.settings.EfficientCapsNetConfig`.
 
     For larger images the depthwise kernel grows; the authors have other stems for other data.
     """
@@ -63,7 +64,7 @@ class EfficientCapsNet(CapsuleClassifier, name="efficient_capsnet"):
             routing=c.routing,
             activation="squash_variant",
         )
-        nn.init.normal_(self.class_caps.votes.weight, std=(2 / c.primary_dim) ** 0.5)
+        nn.init.normal_(self.class_caps.votes.weight, std=(2 / (c.classes * c.caps * c.primary_dim)) ** 0.5)
         for block_of_stem in self.stem:
             assert isinstance(block_of_stem, ConvBlock)
             nn.init.kaiming_normal_(block_of_stem.conv.weight, nonlinearity="relu")

@@ -35,6 +35,12 @@ def test_it_is_the_network_of_the_paper() -> None:
     torch.testing.assert_close(model(images).scores, capsules.norm(dim=-1))
 
 
+def test_votes_start_as_in_the_authors_framework() -> None:
+    """He normal there, with a fan-in over all axes of the tensor (classes, capsules, elements, elements) but the last."""
+    weight = EfficientCapsNet().class_caps.votes.weight
+    assert weight.std().item() == pytest.approx((2 / (10 * 16 * 8)) ** 0.5, rel=0.02)
+
+
 @pytest.mark.parametrize(("size", "channels", "classes"), [((11, 11), 1, 2), ((20, 33), 3, 4)])
 def test_any_image(size: tuple[int, int], channels: int, classes: int) -> None:
     model = EfficientCapsNet(
