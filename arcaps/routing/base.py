@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import without_autocast
+from arcaps.functional import mix_votes, softmax_of_present, without_autocast
 from arcaps.registry import Named
 from arcaps.votes import ConvVotes
 
@@ -90,6 +90,33 @@ def in_float32(forward: Callable[..., Routed]) -> Callable[..., Routed]:
         return Routed(capsules.to(like), coefficients.to(like), None if presence is None else presence.to(like))
 
     return computed
+
+
+def mix_by_logits(
+    votes: Float[Tensor, "*where out inp dim"],
+    logits: Float[Tensor, "*where out inp"],
+    *,
+    over: str = "inputs",
+    presence: Float[Tensor, "*where inp"] | None = None,
+    compete: Compete = over_outputs,
+) -> Routed:
+    """Mix the votes by the softmax of logits over the inputs, or by what each output gets of each input.
+
+    over="inputs":   c[n, m] = a[m] exp(b[n, m]) / sum over k of a[k] exp(b[n, k])
+    over="outputs":  c[n, m] = a[m] compete(b)[n, m]
+    s[n] = sum over m of c[n, m] v[n, m]
+
+    The softmax is computed in float32 or better.
+    """
+    dtype = logits.dtype
+    logits = logits.to(torch.promote_types(dtype, torch.float32))
+    if over == "inputs":
+        coefficients = softmax_of_present(logits, None if presence is None else presence.unsqueeze(-2))
+    else:
+        coefficients = compete(logits)
+        coefficients = coefficients if presence is None else coefficients * presence.unsqueeze(-2)
+    coefficients = coefficients.to(dtype)
+    return Routed(mix_votes(votes, coefficients), coefficients)
 
 
 def check_iterations(name: str, iterations: int) -> None:

@@ -1,7 +1,5 @@
 """Score routing: the attention families of translation models, between capsules."""
 
-from collections.abc import Callable
-
 import torch
 from einops import einsum
 from jaxtyping import Float
@@ -10,11 +8,11 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import agreements, mix_votes, softmax_of_present, vote_products
+from arcaps.functional import agreements, vote_products
 from arcaps.init import glorot_uniform_
 from arcaps.kernels import SumWithVector
 from arcaps.kernels.mixing import along_positions
-from arcaps.routing.base import Routing
+from arcaps.routing.base import Compete, Routing, mix_by_logits
 from arcaps.routing.query_key import mean_vote
 
 
@@ -48,31 +46,6 @@ def additive_score(
     if along_positions(keys, asked, weight):
         return agreements(SumWithVector.apply(keys, asked).tanh(), weight.expand_as(asked))
     return einsum((keys + asked.unsqueeze(-2)).tanh(), weight, "... out inp hidden, out hidden -> ... out inp")
-
-
-def mix_by_logits(
-    votes: Float[Tensor, "*where out inp dim"],
-    logits: Float[Tensor, "*where out inp"],
-    *,
-    over: str = "inputs",
-    presence: Float[Tensor, "*where inp"] | None = None,
-    compete: Callable[[Tensor], Tensor] = over_outputs,
-) -> Routed:
-    """Mix the votes by the softmax of logits over the inputs, or by what each output gets of each input.
-
-    over="inputs":   c[n, m] = a[m] exp(b[n, m]) / sum over k of a[k] exp(b[n, k])
-    over="outputs":  c[n, m] = a[m] compete(b)[n, m]
-    s[n] = sum over m of c[n, m] v[n, m]
-    """
-    dtype = logits.dtype
-    logits = logits.float() if dtype in (torch.float16, torch.bfloat16) else logits
-    if over == "inputs":
-        coefficients = softmax_of_present(logits, None if presence is None else presence.unsqueeze(-2))
-    else:
-        coefficients = compete(logits)
-        coefficients = coefficients if presence is None else coefficients * presence.unsqueeze(-2)
-    coefficients = coefficients.to(dtype)
-    return Routed(mix_votes(votes, coefficients), coefficients)
 
 
 class ScoreRouting(Routing, name="score"):
@@ -148,6 +121,6 @@ class ScoreRouting(Routing, name="score"):
         votes: Float[Tensor, "*where out inp dim"],
         *,
         presence: Float[Tensor, "*where inp"] | None = None,
-        compete: Callable[[Tensor], Tensor] = over_outputs,
+        compete: Compete = over_outputs,
     ) -> Routed:
         return mix_by_logits(votes, self.logits(votes, presence), over=self.divides, presence=presence, compete=compete)

@@ -1,7 +1,5 @@
 """Routings that do not look at the votes: the controls of every comparison."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -9,26 +7,7 @@ from torch import Tensor
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, softmax_of_present
-from arcaps.routing.base import Routing
-
-
-def blind_routing(
-    votes: Float[Tensor, "*where out inp dim"],
-    logits: Float[Tensor, "out inp"],
-    *,
-    over: str,
-    presence: Float[Tensor, "*where inp"] | None = None,
-    compete: Callable[[Tensor], Tensor] = over_outputs,
-) -> Routed:
-    """Mix the votes by coefficients of these logits, the same for every image and position."""
-    logits = torch.zeros_like(votes[..., 0]) + logits.to(votes.dtype)
-    if over == "inputs":
-        coefficients = softmax_of_present(logits, None if presence is None else presence.unsqueeze(-2))
-    else:
-        coefficients = compete(logits)
-        coefficients = coefficients if presence is None else coefficients * presence.unsqueeze(-2)
-    return Routed(mix_votes(votes, coefficients), coefficients)
+from arcaps.routing.base import Compete, Routing, mix_by_logits
 
 
 class BlindRouting(Routing):
@@ -51,9 +30,10 @@ class BlindRouting(Routing):
         votes: Float[Tensor, "*where out inp dim"],
         *,
         presence: Float[Tensor, "*where inp"] | None = None,
-        compete: Callable[[Tensor], Tensor] = over_outputs,
+        compete: Compete = over_outputs,
     ) -> Routed:
-        return blind_routing(votes, self.logits(votes), over=self.divides, presence=presence, compete=compete)
+        logits = torch.zeros_like(votes[..., 0]) + self.logits(votes).to(votes.dtype)
+        return mix_by_logits(votes, logits, over=self.divides, presence=presence, compete=compete)
 
 
 class UniformRouting(BlindRouting, name="uniform"):
