@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from arcaps.capsules import Routed
 from arcaps.errors import ArcapsError
-from arcaps.functional import agreements, mix_votes, softmax_of_present, sum_over, vote_products
+from arcaps.functional import agreements, mix_votes, shares_of, softmax_of_present, sum_over, vote_products
 from arcaps.init import glorot_uniform_
 from arcaps.kernels.mixing import along_positions
 from arcaps.routing.base import Routing
@@ -19,8 +19,7 @@ def mean_vote(
     """The mean of the votes for each output, weighted by presence; zero where all inputs are absent."""
     if presence is None:
         return mix_votes(votes, torch.full_like(votes[..., 0], 1 / votes.shape[-2]))
-    total = presence.sum(-1)[..., None, None]
-    return mix_votes(votes, presence.unsqueeze(-2).expand(votes.shape[:-1])) / torch.where(total > 0, total, 1)
+    return mix_votes(votes, shares_of(presence).unsqueeze(-2).expand(votes.shape[:-1]))
 
 
 def head_slices(votes: Float[Tensor, "*where out inp dim"], heads: int) -> Float[Tensor, "*where out head inp d"]:
