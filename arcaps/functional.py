@@ -42,12 +42,18 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
 
 
 def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
-    """The Euclidean length of each capsule. At the zero capsule both its derivatives are zero, not NaN."""
+    """The Euclidean length of each capsule. At the zero capsule both its derivatives are zero, not NaN.
+
+    A capsule so short that the third power of its length is no number of float32 (or of float64, in that) counts as the
+    zero capsule: it stands below the second derivative.
+    """
+    shortest = torch.finfo(torch.promote_types(capsules.dtype, torch.float32)).tiny ** (1 / 3)
     if not along_positions(capsules.unsqueeze(-2)):
-        zero = (capsules == 0).all(-1)
+        zero = (capsules.detach().abs() < shortest).all(-1)
         return torch.linalg.vector_norm(capsules.masked_fill(zero.unsqueeze(-1), 1), dim=-1) * ~zero
     squares = agreements(capsules.unsqueeze(-2), capsules).squeeze(-1)  # torch's norm is slow along positions
-    return torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
+    there = squares > shortest**2
+    return torch.where(there, squares, 1).sqrt() * there
 
 
 def normalised_lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
@@ -198,9 +204,7 @@ def softmax_of_present(
         return softmax(logits, -1)
     lowest = torch.finfo(logits.dtype).min
     largest = torch.where(presence > 0, logits, lowest).amax(-1, keepdim=True).detach()
-    weights = presence * (logits - largest).clamp_max(0).exp()
-    total = sum_over(weights, -1).unsqueeze(-1)
-    return weights / torch.where(total > 0, total, 1)
+    return shares_of(presence * (logits - largest).clamp_max(0).exp())
 
 
 def keep_one(

@@ -53,6 +53,19 @@ def test_squash_gradients(squash: testing.Layer) -> None:
 
 
 @pytest.mark.parametrize("function", [lengths, squash, squash_variant, unit])
+@pytest.mark.parametrize("size", [1e-40, 1e-25, 1e-18, 1e-14, 1e-12])
+@pytest.mark.parametrize("positions_last", [False, True])
+def test_second_derivatives_of_short_capsules_are_finite(
+    function: Callable[[Tensor], Tensor], size: float, positions_last: bool
+) -> None:
+    capsules = size * torch.randn(4, 6)
+    capsules = (capsules.mT.contiguous().mT if positions_last else capsules).requires_grad_()
+    (gradient,) = torch.autograd.grad(function(capsules).sum(), capsules, create_graph=True)
+    (second,) = torch.autograd.grad((gradient * torch.randn(4, 6)).sum(), capsules)
+    assert second.isfinite().all()
+
+
+@pytest.mark.parametrize("function", [lengths, squash, squash_variant, unit])
 def test_second_derivatives_at_zero_are_finite(function: Callable[[Tensor], Tensor]) -> None:
     capsules = torch.zeros(2, 3, dtype=torch.float64)
     capsules[1] = 0.5

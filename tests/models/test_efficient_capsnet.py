@@ -36,7 +36,7 @@ def test_it_is_the_network_of_the_paper() -> None:
 
 
 def test_votes_start_as_in_the_authors_framework() -> None:
-    """He normal there, with a fan-in over all axes of the tensor (classes, capsules, elements, elements) but the last."""
+    """He normal there; the fan-in is all axes of the tensor (classes, capsules, elements, elements) but the last."""
     weight = EfficientCapsNet().class_caps.votes.weight
     assert weight.std().item() == pytest.approx((2 / (10 * 16 * 8)) ** 0.5, rel=0.02)
 

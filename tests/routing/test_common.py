@@ -143,6 +143,21 @@ def test_values_and_gradients_are_finite(spec: str, dtype: torch.dtype, counts: 
 
 @every_dtype
 @every_routing
+@pytest.mark.parametrize("scale", [0.0, 1e-20, 1.0, 1e4])
+@pytest.mark.parametrize("presence", [0.0, 1e-20, 0.7, None])
+def test_second_derivatives_are_finite(spec: str, dtype: torch.dtype, scale: float, presence: float | None) -> None:
+    routing = made(spec, 1, 4, 6, dtype)
+    leaves = [(scale * torch.randn(3, 4, 1, 6, dtype=dtype)).requires_grad_()]
+    leaves += [] if presence is None else [torch.full((3, 1), presence, dtype=dtype).requires_grad_()]
+    values = [tensor for tensor in route(routing, *leaves) if tensor is not None]
+    total = torch.stack([(value * torch.randn_like(value)).sum() for value in values]).sum()
+    (first,) = torch.autograd.grad(total, leaves[:1], create_graph=True)
+    second = torch.autograd.grad(first.square().sum() + total, leaves, allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in (first, *second))
+
+
+@every_dtype
+@every_routing
 @pytest.mark.parametrize("present", [False, True])
 def test_the_order_of_the_votes_in_memory_changes_nothing(spec: str, dtype: torch.dtype, present: bool) -> None:
     routing = made(spec, 5, 4, 6, dtype)
