@@ -1,5 +1,6 @@
 """Votes, presence and competition in a layer."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from arcaps import (
     ArcapsError,
     AttentionRouting,
     Capsules,
+    ClassCaps,
     ConvCaps,
     ConvVotes,
     DynamicRouting,
@@ -18,8 +20,9 @@ from arcaps import (
     Routed,
     Routing,
     WindowVotes,
+    list_routings,
 )
-from arcaps.competition import Competition
+from arcaps.competition import Competition, list_competitions
 from tests.dtypes import dtype, tolerance  # noqa: F401
 
 
@@ -178,16 +181,37 @@ def test_one_iteration_over_the_image_divides_by_all_outputs_and_positions() -> 
     torch.testing.assert_close(found.capsules, votes.sum(-2) / (5 * 3 * 4) + 0.1, **tolerance())
 
 
-@pytest.mark.parametrize("competition", ["outputs", "overlap", "image", "image(leak=True)"])
-def test_absent_capsules_do_not_compete(competition: str) -> None:
-    layer = ConvCaps(2, 4, 3, 4, votes="window", routing="dynamic", competition=competition)
-    poses, presence = torch.randn(2, 5, 5, 2, 4), (torch.rand(2, 5, 5, 2) > 0.5).to(torch.get_default_dtype())
+def same(found: Capsules, expected: Capsules) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **tolerance())
+
+
+@pytest.mark.parametrize("competition", list_competitions())
+@pytest.mark.parametrize("leak", [False, True])
+@pytest.mark.parametrize("votes", ["conv", "window", "matrix", "matrix(shared=True, coordinates=True)"])
+@pytest.mark.parametrize("routing", list_routings())
+@pytest.mark.parametrize("make", [ConvCaps, partial(ClassCaps, in_size=(4, 5))], ids=["conv", "class"])
+def test_the_law_of_presence_in_a_layer(
+    make: Callable[..., ConvCaps], routing: str, votes: str, leak: bool, competition: str
+) -> None:
+    options = {"votes": votes, "routing": routing, "competition": f"{competition}(leak={leak})"}
+    competes = (
+        "compete" in Routing.find(routing).needs and Routing.build(routing, 2, 2, 4, in_dim=4).divides != "inputs"
+    )
+    plain = competition == "outputs" and not leak
+    if not (plain or competes) or (votes == "conv" and competition == "overlap"):
+        with pytest.raises(ArcapsError, match=r"knows no competition|come from one capsule each"):
+            make(2, 4, 3, 4, activation="identity", **options)
+        return
+    layer = make(2, 4, 3, 4, activation="identity", **options).eval()
+    poses, presence = torch.randn(3, 4, 5, 2, 4), (torch.rand(3, 4, 5, 2) - 0.5).relu()
     other = torch.where(presence.unsqueeze(-1) > 0, poses, 50 * torch.randn_like(poses))
-    torch.testing.assert_close(layer(Capsules(other, presence)), layer(Capsules(poses, presence)), **tolerance())
-    nothing = layer(Capsules(poses.requires_grad_(), torch.zeros_like(presence)))
-    assert nothing.coefficients is not None
-    assert (nothing.coefficients == 0).all()
-    assert all(x.isfinite().all() for x in torch.autograd.grad(nothing.poses.sum(), [poses, *layer.parameters()]))
+    same(layer(Capsules(other, presence)), layer(Capsules(poses, presence)))
+    same(layer(Capsules(poses, torch.ones_like(presence))), layer(poses))
+    nothing = layer(Capsules(poses.requires_grad_(), torch.zeros_like(presence).requires_grad_()))
+    assert all(one is None or (one == 0).all() for one in nothing)
+    gradients = torch.autograd.grad(nothing.poses.sum(), [poses, *layer.parameters()], allow_unused=True)
+    assert all(one is None or one.isfinite().all() for one in gradients)
 
 
 def test_a_leak_is_an_output_whose_votes_are_zero() -> None:
