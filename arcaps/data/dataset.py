@@ -305,6 +305,21 @@ def match_classes(
     return replace(dataset, labels=labels, masks=masks, class_names=wanted)
 
 
+def follow_classes(dataset: Dataset, class_names: Sequence[str]) -> Dataset:
+    """The data set with the classes of a model or of training images, matched by name where both have names.
+
+    Numbers in order from 0 are what classes are called where nobody named them: then label k stays class k, unless the
+    data set's names are among the others.
+    """
+    wanted = tuple(map(str, class_names))
+    if wanted == dataset.class_names or not wanted:
+        return dataset
+    unnamed = any(names == tuple(map(str, range(len(names)))) for names in (wanted, dataset.class_names))
+    if unnamed and not set(dataset.class_names) <= set(wanted) and len(dataset.class_names) <= len(wanted):
+        return dataset
+    return match_classes(dataset, wanted, allow_missing=True)
+
+
 def differences(stored: dict[str, Any], data: Data) -> list[str]:
     """What is different from data that `Data.describe` described: a sentence for each part that changed."""
     changes = []

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.data import Batch, Dataset, Loader
-from arcaps.data.dataset import as_dataset
+from arcaps.data.dataset import as_dataset, follow_classes
 from arcaps.errors import ArcapsError
 from arcaps.models import Classification, Model, Output
 from arcaps.models.own import answer_scores
@@ -106,7 +106,7 @@ def evaluate(
 
     A model of arcaps makes an evaluation of its own kind, for a classifier a `Classification`. A module of your own is
     called with floats from 0 to 1 and answers with scores, or logits, `(batch, classes)`. `dataset` may also be a torch
-    data set or a DataLoader.
+    data set or a DataLoader. Its classes and those of a model of arcaps are matched by name.
     """
     if not isinstance(model, nn.Module):
         raise ArcapsError(f"model is {model!r}: give a module; arcaps.open_run(path).model is that of a run folder")
@@ -116,6 +116,7 @@ def evaluate(
     evaluation: Any = Classification(dataset.name, dataset.class_names)
     answering, preprocessing = model, dataset.preprocessing
     if isinstance(model, Model):
+        dataset = follow_classes(dataset, model.class_names)
         evaluation, answering, preprocessing = (
             model.new_evaluation(dataset.name),
             model.for_inference(),

@@ -160,6 +160,42 @@ def test_a_model_predicts_and_is_evaluated_with_what_users_have(kind: torch.dtyp
         assert arcaps.evaluate(model, data).accuracy == accuracy
 
 
+def in_reverse(dataset: Dataset) -> Dataset:
+    """The same images, with the classes in the reverse order."""
+    last = len(dataset.class_names) - 1
+    return replace(dataset, labels=last - dataset.labels, class_names=dataset.class_names[::-1])
+
+
+def test_evaluation_matches_classes_by_name() -> None:
+    model, test = arcaps.load("digits"), arcaps.load_data("digits").test
+    whole = arcaps.evaluate(model, test)
+    assert arcaps.evaluate(model, in_reverse(test)).accuracy == whole.accuracy > 0.9
+    above = test[test.labels >= 5]
+    above = replace(above, labels=above.labels - 5, class_names=tuple("56789"))
+    assert torch.equal(arcaps.evaluate(model, above).confusion[5:], whole.confusion[5:])
+    named = replace(test, class_names=tuple(f"digit {n}" for n in range(10)))
+    assert arcaps.evaluate(model, named).accuracy == whole.accuracy  # the model's classes have no names
+    model.class_names = ["zero", *"123456789"]
+    assert arcaps.evaluate(model, test).accuracy == whole.accuracy  # the data set's have none
+    with pytest.raises(ArcapsError, match="are not classes of the model"):
+        arcaps.evaluate(model, named)
+    more = replace(test, class_names=tuple(map(str, range(11))), labels=test.labels + 1)
+    with pytest.raises(ArcapsError, match="'10' are not classes of the model"):
+        arcaps.evaluate(arcaps.load("digits"), more)
+
+
+def test_parts_of_data_from_memory_match_classes_by_name(tmp_path: Path) -> None:
+    digits = arcaps.load_data("digits")
+    assert digits.train is not None
+    few, options = digits.train.take(torch.arange(200)), {**QUICK, "epochs": 1}
+    for name, test in (("one", digits.test), ("two", in_reverse(digits.test))):
+        arcaps.train("digits", data=Data(few, None, test), run=tmp_path / name, **options)
+    one, two = (Run(tmp_path / name).result for name in ("one", "two"))
+    assert one is not None
+    assert two is not None
+    assert one.test["confusion"] == two.test["confusion"]
+
+
 def test_a_file_of_the_run_that_broke_since_can_be_left_out(tmp_path: Path) -> None:
     write_digits(tmp_path / "images", ["a", "b"], 12)
     run = arcaps.train("folder", data=tmp_path / "images", run=tmp_path / "run", **{**QUICK, "limit": None})
