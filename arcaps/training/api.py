@@ -248,12 +248,8 @@ def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Pr
         run = Run.reserve(folder, recipe.name)
         if not (run.path / "config.json").exists():
             refuse_other_files(run.path)
-            stack.enter_context(hold(run))
-        if (run.path / "config.json").exists():
-            held = run.config["recipe"]["name"]
-            raise ArcapsError(
-                f"{run.path} holds a run of {held} already: resume it with --resume {run.path}, or give another --run"
-            )
+        stack.enter_context(hold(run))  # first: another process may have begun while this one read the data
+        run.require_new()
         path = str(run.path)
     return Run(Path(processes.broadcast(path)))
 

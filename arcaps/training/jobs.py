@@ -40,7 +40,7 @@ class Job:
             return "finished"
         if not (run.path / "config.json").exists():
             return "waiting"
-        return "trained" if len(run.metrics) >= run.recipe.epochs else "begun"
+        return "trained" if run.trained else "begun"
 
     def require_same(self, folder: Path) -> None:
         """Refuse a run folder of this name that holds another experiment."""
