@@ -236,9 +236,10 @@ def remember(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def measure(rows: Mapping[str, Row], folder: Path, *, rounds: int = 7) -> None:
-    """Measure the cost of each row that has a model and no figures yet: `costs.json`.
+    """Measure the cost of all rows that have a model, where one has no figures yet: `costs.json`.
 
     Steps of all rows are interleaved and medians taken, so that other work of the machine falls on all of them alike.
+    Rows of an earlier call keep their figures.
     """
     path = folder / "costs.json"
     known: dict[str, Any] = read_json(path) if path.exists() else {}
@@ -252,7 +253,7 @@ def measure(rows: Mapping[str, Row], folder: Path, *, rounds: int = 7) -> None:
         for name, subject in subjects.items():
             times[name].append((subject.time_step(), subject.time_answer()))
     costs = {name: subject.costs(times[name][1:]) for name, subject in subjects.items()}
-    write_record(path, {**costs, "machine": surroundings()["machine"]})
+    write_record(path, {**known, **costs, "machine": surroundings()["machine"]})
 
 
 class Subject:

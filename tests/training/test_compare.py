@@ -95,6 +95,16 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         compare("digits", [], **{**options, "epochs": 2})
 
 
+def test_rows_of_an_earlier_call_keep_their_costs(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"folder": tmp_path, "seeds": 1, "session": {"silent": True, "report": False}, **TINY}
+    compare("digits", ["uniform"], **options)
+    before = read_comparison(tmp_path)[1]
+    compare("digits", ["random"], **options)
+    records, costs, _ = read_comparison(tmp_path)
+    assert costs.keys() == {*records, "machine"} == {"attention", "uniform", "random", "machine"}
+    assert costs["uniform"] == before["uniform"]
+
+
 @pytest.mark.slow
 def test_each_row_has_its_own_trials_and_one_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tested: list[str] = []
