@@ -212,12 +212,12 @@ def resumed_recipe(run: Run, recipe: str | Recipe | None, overrides: dict[str, A
     stored = run.recipe
     if recipe is not None or set(overrides) - {"epochs", "data"}:
         raise ArcapsError("a run that is resumed keeps its recipe: give --resume alone, or with more --epochs")
-    epochs = overrides.get("epochs", stored.epochs)
-    if epochs < stored.epochs:
-        raise ArcapsError(f"epochs is {epochs}, and {run.path} has {stored.epochs}: give at least as many")
-    if epochs > stored.epochs and not run.states():
+    chosen = replace(stored, epochs=overrides.get("epochs", stored.epochs))
+    if chosen.epochs < stored.epochs:
+        raise ArcapsError(f"epochs is {chosen.epochs}, and {run.path} has {stored.epochs}: give at least as many")
+    if chosen.epochs > stored.epochs and not run.states():
         raise ArcapsError(f"{run.path} has no checkpoints any more: it cannot be extended; start a new run")
-    return replace(stored, epochs=epochs)
+    return chosen
 
 
 def extend(run: Run, recipe: Recipe, processes: Processes) -> None:
