@@ -365,7 +365,11 @@ def masks() -> Iterator[Data]:
 
 
 def test_a_users_segmenter_trains_resumes_and_is_evaluated(masks: Data, tmp_path: Path) -> None:
-    whole = arcaps.train("toy", data=masks, run=tmp_path / "whole", width=4, **RESUME)
+    whole = arcaps.train("toy", data=masks, run=tmp_path / "whole", width=4, silent=True)
+    report, result = (whole.path / "report.md").read_text(), whole.result
+    assert result is not None
+    assert f"Test: {result.summary}, by the model of epoch {result.epoch}, which has the lowest" in report
+    assert "| ink |" in report
     with pytest.raises(Stopped):
         arcaps.train("toy", data=masks, run=tmp_path / "run", width=4, max_minutes=0.0, **RESUME)
     run = arcaps.train(resume=tmp_path / "run", data=masks, **RESUME)
