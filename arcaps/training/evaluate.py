@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from arcaps.data import Batch, Dataset, Loader
 from arcaps.data.dataset import as_dataset, follow_classes
 from arcaps.errors import ArcapsError
+from arcaps.mode import evaluation_mode
 from arcaps.models import Classification, Model, Output
 from arcaps.models.own import answer_scores
 from arcaps.training.distributed import Processes
@@ -126,17 +127,13 @@ def evaluate(
     device, numbers = first.device, first.dtype
     rank, world = (0, 1) if processes is None else (processes.rank, processes.world)
     loader = Loader(dataset, max(batch_size, world), preprocessing=preprocessing, shuffle=False, rank=rank, world=world)
-    training = answering.training
-    answering.eval()
-    try:
+    with evaluation_mode(answering):
         for batch in loader:
             batch = move_batch(batch, device)
             if len(batch.images):
                 with torch.autocast(device.type, precision, enabled=precision != torch.float32):
                     output = answering(batch.images.to(numbers))
                 evaluation.update(output if own else own_output(output, model, len(dataset.class_names)), batch)
-    finally:
-        answering.train(training)
     if processes is not None and world > 1:
         evaluation.sums = {name: processes.sum(value.to(device)).cpu() for name, value in evaluation.sums.items()}
     return evaluation

@@ -263,6 +263,14 @@ def test_a_users_own_module_is_evaluated() -> None:
     assert found.accuracy == pytest.approx((scores.argmax(-1) == test.labels).float().mean().item())
 
 
+def test_evaluation_leaves_the_mode_of_every_part() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Flatten())
+    module.append(torch.nn.Linear(2 * 26 * 26, 10))
+    module[1].eval()  # a frozen BatchNorm in a network that trains
+    arcaps.evaluate(module, arcaps.load_data("digits").test[:20])
+    assert [part.training for part in module] == [True, False, True, True]
+
+
 def test_predict_takes_arrays_files_and_pictures(finished: Path, tmp_path: Path) -> None:
     image = arcaps.load_data("digits").test.images[0]
     Image.fromarray(image[0].numpy()).save(tmp_path / "0.png")
