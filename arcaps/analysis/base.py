@@ -36,7 +36,7 @@ def choose_images(model: Classifier, dataset: Dataset, count: int | None) -> Dat
     if len(dataset.class_names) > model.classes:
         raise ArcapsError(f"the model knows {model.classes} classes, {dataset.name} has {len(dataset.class_names)}")
     if dataset.several_labels:
-        raise ArcapsError(f"{dataset.name} has several labels for an image, and analysis is of one class: give one each")
+        raise ArcapsError(f"{dataset.name} has several labels for an image, and experiments take one: give one each")
     if count is not None and count < 1:
         raise ArcapsError(f"count is {count}: give at least 1")
     if count is None or count >= len(dataset):

@@ -68,9 +68,11 @@ def rows_of(specs: Sequence[str], recipe: str, seeds: int, common: dict[str, Any
     """The rows of a comparison: the baseline first, each once."""
     if seeds < 1:
         raise ArcapsError(f"seeds is {seeds}: give at least 1")
-    rows = {}
+    rows: dict[str, Row] = {}
     for spec in (BASELINE, *specs):
         name = re.sub(r"[^A-Za-z0-9_.]+", "-", spec).strip("-")
+        if name in rows and parse_spec(rows[name].title) != parse_spec(spec):
+            raise ArcapsError(f"the rows {rows[name].title} and {spec} would both be in folders {name}: leave one out")
         rows[name] = Row(name, spec, recipe, overrides_of(spec, recipe, common), tuple(range(seeds)))
     return list(rows.values())
 

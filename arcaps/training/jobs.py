@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,6 +76,9 @@ def run_jobs(
     test. `session` goes to `train`.
     """
     jobs = list(jobs)
+    twice = sorted(name for name, count in Counter(job.name for job in jobs).items() if count > 1)
+    if twice:
+        raise ArcapsError(f"several trainings would be in the folder {folder / twice[0]}: give their settings apart")
     for job in jobs:
         job.require_same(folder)
         job.settings()

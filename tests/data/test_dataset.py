@@ -202,7 +202,7 @@ def test_torch_data_sets(change: Any) -> None:
 
 
 class NamedDigits(TorchDigits):
-    classes = tuple(f"digit {n}" for n in range(10))
+    classes: ClassVar[list[str]] = [f"digit {n}" for n in range(10)]
 
 
 def test_a_subset_of_a_torch_data_set_is_no_more_than_its_examples() -> None:
@@ -216,7 +216,7 @@ def test_a_subset_of_a_torch_data_set_is_no_more_than_its_examples() -> None:
         found = as_dataset(data)
         assert torch.equal(found.images, few().images[chosen])
         assert torch.equal(found.labels, few().labels[chosen])
-    assert as_dataset(part).class_names == as_dataset(of_a_part).class_names == NamedDigits.classes
+    assert as_dataset(part).class_names == as_dataset(of_a_part).class_names == tuple(NamedDigits.classes)
     assert as_dataset(of_ours).class_names == few().class_names
 
 

@@ -52,6 +52,10 @@ def test_the_baseline_is_always_there_and_each_row_once() -> None:
     rows = rows_of(["uniform", "attention", "dynamic(iterations=1)"], "digits", 2, {})
     assert [row.name for row in rows] == ["attention", "uniform", "dynamic-iterations-1"]
     assert rows[2].job(1).name == "dynamic-iterations-1-seed1"
+    both = ["dynamic( iterations = 1 )", "dynamic(iterations=1)"]
+    assert len(rows_of(both, "digits", 1, {})) == 2
+    with pytest.raises(ArcapsError, match=r"would both be in folders spectral-bias-0\.1: leave one out"):
+        rows_of(["spectral(bias=0.1)", "spectral(bias=-0.1)"], "digits", 1, {})
     with pytest.raises(ArcapsError, match="seeds is 0"):
         rows_of([], "digits", 0, {})
 

@@ -17,7 +17,7 @@ from arcaps.models import Classification
 from arcaps.training.evaluate import choose_precision, class_scores, evaluate
 from arcaps.training.inference import evaluate_ensemble
 from arcaps.training.reproduce import Row, combine
-from arcaps.training.sweep import read_grid, run_sweep
+from arcaps.training.sweep import point_name, read_grid, run_sweep
 
 SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
 OPTIONS = "--dim 4 --caps 2 --primary-dim 4 --stem-channels 4"
@@ -169,6 +169,9 @@ def test_recipes(arcaps_command: Any) -> None:
 def test_sweep(tmp_path: Path, arcaps_command: Any) -> None:
     grid = read_grid(("dim=4,8", "caps=2"))
     assert grid == {"dim": [4, 8], "caps": [2]}
+    long = [point_name({"routing": 190 * "x" + end, "dim": dim}) for end in ("1", "2") for dim in (8, 16)]
+    assert len(set(long)) == 4
+    assert all(len(name) <= 200 for name in long)
     assert read_grid(("routing=dynamic",)) == {"routing": ["dynamic"]}
     fixed: dict[str, Any] = {"epochs": 1, "batch_size": 450, "primary_dim": 4, "stem_channels": 4}
     results = run_sweep("digits", grid, tmp_path, silent=True, report=False, **fixed)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from arcaps import Run
+from arcaps import ArcapsError, Run
 from arcaps.training import Stopped
 from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.loop import move_average
@@ -47,6 +47,12 @@ def test_a_job_that_another_process_begins_meanwhile_is_left_to_it(
     with ExitStack() as other:
         run_jobs([job], tmp_path, silent=True, report=False)
         assert job.state(tmp_path) == "begun"
+
+
+def test_two_trainings_in_one_folder_are_refused(tmp_path: Path) -> None:
+    jobs = [Job("same", "digits", {**TINY, "seed": seed}) for seed in range(2)]
+    with pytest.raises(ArcapsError, match="several trainings would be in the folder"):
+        run_jobs(jobs, tmp_path)
 
 
 def test_a_job_that_stopped_early_is_trained(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_finished_run_is_extended(tmp_path: Path) -> None:
     with pytest.raises(ArcapsError, match=r"epochs is 1, and .* has 2: give at least as many"):
         arcaps.train(resume=run.path, epochs=1, **RESUME)
     for wrong in (None, "3"):
-        with pytest.raises(ArcapsError, match="epochs is .*: give a whole number"):
+        with pytest.raises(ArcapsError, match=r"epochs is .*: give a whole number"):
             arcaps.train(resume=run.path, epochs=wrong, **RESUME)
     with pytest.raises(ArcapsError, match="keeps its recipe"):
         arcaps.train(resume=run.path, dim=8, **RESUME)
