@@ -14,6 +14,7 @@ import arcaps
 from arcaps import ArcapsError, Dataset, Result, Run
 from arcaps.cli import main
 from arcaps.models import Classification
+from arcaps.training import inference
 from arcaps.training.evaluate import choose_precision, class_scores, evaluate
 from arcaps.training.inference import evaluate_ensemble
 from arcaps.training.reproduce import Row, combine
@@ -100,6 +101,31 @@ def test_ensemble(runs: list[Path], arcaps_command: Any) -> None:
     assert all(str(run) in printed for run in runs)
     with pytest.raises(SystemExit, match="two runs or more"):
         arcaps_command("ensemble", runs[0])
+
+
+def test_each_member_reads_the_images_as_it_takes_them(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In another order the larger images were made from the smaller ones, and those with colour from grey ones."""
+    generator = torch.Generator().manual_seed(0)
+    for name in "0123456789":
+        (tmp_path / "images" / name).mkdir(parents=True)
+        noise = torch.randint(256, (48, 48, 3), generator=generator, dtype=torch.uint8)
+        Image.fromarray(noise.numpy()).save(tmp_path / "images" / name / "0.png")
+    large = tmp_path / "large.safetensors"
+    arcaps.create_model("ar_capsnet", image_size=48, channels=3, **SMALL).save(large)
+    seen: list[torch.Tensor] = []
+
+    def scores_of(model: Any, dataset: Dataset, **options: Any) -> torch.Tensor:
+        seen.append(dataset.images)
+        return class_scores(model, dataset, **options)
+
+    monkeypatch.setattr(inference, "class_scores", scores_of)
+    evaluate_ensemble([runs[0], large], data=tmp_path / "images")
+    assert torch.equal(seen[1], arcaps.load_data(tmp_path / "images", image_size=48, test=1.0).test.images)
+    assert not caplog.records
+    evaluate_ensemble([runs[0], large])
+    assert "made to fit; --data reads them anew" in caplog.text
 
 
 def test_shifts_average_the_scores_of_shifted_images(runs: list[Path], arcaps_command: Any) -> None:
