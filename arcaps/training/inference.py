@@ -120,6 +120,12 @@ def choose_data(
     return opened.data(data, skip_broken=skip_broken, invert=invert)
 
 
+def calibration_images(path: Place, model: Any, data: Place | None, data_dir: Place | None) -> Dataset:
+    """Images to measure the ranges of int8 on: the training images, or what there is, such as a folder's images."""
+    found = choose_data(path, model, data, data_dir)
+    return found.train or found.validation or found.test
+
+
 def evaluate_run(
     path: Place,
     *,

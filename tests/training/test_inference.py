@@ -103,6 +103,15 @@ def test_ensemble(runs: list[Path], arcaps_command: Any) -> None:
         arcaps_command("ensemble", runs[0])
 
 
+def test_int8_is_calibrated_on_a_folder_that_has_no_parts(tmp_path: Path) -> None:
+    for name in "01":
+        (tmp_path / "images" / name).mkdir(parents=True)
+        Image.new("L", (28, 28), 100).save(tmp_path / "images" / name / "0.png")
+    model = arcaps.load("digits")
+    assert len(inference.calibration_images("digits", model, tmp_path / "images", None)) == 2
+    assert len(inference.calibration_images("digits", model, None, None)) == 5000
+
+
 def test_each_member_reads_the_images_as_it_takes_them(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
