@@ -25,22 +25,37 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and bool(mallopt(MMAP_THRESHOLD, 2**30)) and bool(mallopt(TRIM_THRESHOLD, -1))
 
 
+SYSTEM = Path("/proc/meminfo")
+CONTROL = Path("/sys/fs/cgroup")
+CONTROL_FILES = (
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+"""Where a container's limit, its use and the parts of its use stand, in both versions of Linux's control groups."""
+
+
+def file_cache(statistics: Path) -> int:
+    """The bytes of a container's use that hold parts of files not read lately: the system gives them back on demand."""
+    try:
+        rows = dict(line.split() for line in statistics.read_text().splitlines())
+    except (OSError, ValueError):
+        return 0
+    return int(rows.get("total_inactive_file", rows.get("inactive_file", 0)))
+
+
 def available_memory() -> int | None:
     """Bytes that this process can still use, by the system and by its container's limit; None where it is unknown."""
     found = []
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = SYSTEM.read_text().splitlines()
         found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
     except (OSError, ValueError, IndexError):
-        if "SC_PHYS_PAGES" in os.sysconf_names:
+        if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ()):  # there are none on Windows
             found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    control = Path("/sys/fs/cgroup")
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
+    for limit, used, cache in CONTROL_FILES:
         try:
-            found.append(int((control / limit).read_text()) - int((control / used).read_text()))
+            bytes_used = int((CONTROL / used).read_text()) - file_cache(CONTROL / cache)
+            found.append(int((CONTROL / limit).read_text()) - bytes_used)
         except (OSError, ValueError):  # no such file, or no limit
             continue
     return max(0, min(found)) if found else None

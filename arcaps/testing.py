@@ -20,6 +20,7 @@ from arcaps.capsules import Capsules, Routed
 from arcaps.compat import tensors_in
 from arcaps.errors import ArcapsError
 from arcaps.functional import lengths
+from arcaps.mode import evaluation_mode
 from arcaps.routing import Routing
 
 Layer = Callable[..., Any]
@@ -30,15 +31,9 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 @contextmanager
 def evaluating(layer: Layer) -> Iterator[None]:
-    """The layer in evaluation mode, and back in the mode it was."""
-    training = isinstance(layer, nn.Module) and layer.training
-    if isinstance(layer, nn.Module):
-        layer.eval()
-    try:
+    """The layer in evaluation mode, if it is a module, and back in the mode it was."""
+    with evaluation_mode(*([layer] if isinstance(layer, nn.Module) else [])):
         yield
-    finally:
-        if isinstance(layer, nn.Module):
-            layer.train(training)
 
 
 def capsules_of(output: Any) -> Tensor:

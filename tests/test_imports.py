@@ -23,7 +23,7 @@ FLOORS = [
     {"capsules", "init", "norm", "weights"},
     {"functional", "settings", "preprocessing", "storage", "statistics", "schedule"},
     {"kernels"},
-    {"compat", "image_files", "memory", "progress", "registry"},
+    {"compat", "image_files", "memory", "mode", "progress", "registry"},
     {"errors"},
 ]
 """A part of the package imports what stands below it, and itself. Parts on one floor do not know each other."""

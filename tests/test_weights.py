@@ -5,6 +5,7 @@ import importlib.util
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,9 +15,9 @@ import torch
 from PIL import Image
 
 import arcaps
-from arcaps import ArcapsError, create_model
+from arcaps import ArcapsError, Preprocessing, create_model
 from arcaps.cli import main
-from arcaps.models.base import copy_weights
+from arcaps.models.base import copy_weights, start_from
 from arcaps.page import page_options
 from arcaps.settings import Recipe
 from arcaps.weights import FOLDER, how_made, weight_file, weight_names
@@ -45,6 +46,13 @@ def answers(model: arcaps.Classifier, images: torch.Tensor) -> torch.Tensor:
 def test_all_weights_together_are_small() -> None:
     assert "digits" in weight_names()
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 12e6
+
+
+def test_a_model_that_starts_from_another_keeps_its_preprocessing() -> None:
+    model = create_model("ar_capsnet", dim=4, caps=2, primary_dim=4, stem_channels=4)
+    model.preprocessing = Preprocessing((28, 28), 1, "pad", 128.0, invert=True)
+    new = start_from(model, {"classes": 5, "image_size": 32})
+    assert new.preprocessing == replace(model.preprocessing, size=(32, 32))
 
 
 @every_name

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from arcaps.data import Dataset
 from arcaps.errors import ArcapsError
+from arcaps.mode import evaluation_mode
 from arcaps.models import Classifier
 from arcaps.models.capsules import CapsuleClassifier
 from arcaps.progress import track
@@ -34,6 +35,8 @@ def choose_images(model: Classifier, dataset: Dataset, count: int | None) -> Dat
         raise ArcapsError(f"the model takes images of {wanted}, {dataset.name} has {given}")
     if len(dataset.class_names) > model.classes:
         raise ArcapsError(f"the model knows {model.classes} classes, {dataset.name} has {len(dataset.class_names)}")
+    if dataset.several_labels:
+        raise ArcapsError(f"{dataset.name} has several labels for an image, and experiments take one: give one each")
     if count is not None and count < 1:
         raise ArcapsError(f"count is {count}: give at least 1")
     if count is None or count >= len(dataset):
@@ -44,15 +47,8 @@ def choose_images(model: Classifier, dataset: Dataset, count: int | None) -> Dat
 @contextmanager
 def eval_mode(*models: Classifier) -> Iterator[None]:
     """Put models into evaluation mode, without gradients; afterwards they are as before."""
-    before = [model.training for model in models]
-    try:
-        with torch.no_grad():
-            for model in models:
-                model.eval()
-            yield
-    finally:
-        for model, training in zip(models, before, strict=True):
-            model.train(training)
+    with torch.no_grad(), evaluation_mode(*models):
+        yield
 
 
 def batches(model: Classifier, dataset: Dataset, size: int, description: str = "") -> Iterator[tuple[Tensor, Tensor]]:

@@ -33,7 +33,7 @@ def export(
     """
     from arcaps.export import export_decoder, export_onnx
     from arcaps.progress import wait
-    from arcaps.training.inference import choose_data, open_model
+    from arcaps.training.inference import calibration_images, open_model
 
     to = to or named_after(run, ".onnx")
     if to.suffix.lower() != ".onnx":
@@ -43,7 +43,7 @@ def export(
     model = open_model(run)
     calibration = None
     if precision == "int8":
-        calibration = choose_data(run, model, data or None, data_dir or None).train
+        calibration = calibration_images(run, model, data or None, data_dir or None)
     with wait("exporting, and checking the file against the model"):
         exported = export_onnx(model, to, precision=precision, calibration=calibration)
     print(f"{to}: {to.stat().st_size / 1e6:.1f} MB, {precision}; outputs {', '.join(exported.outputs)}")

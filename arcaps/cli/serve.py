@@ -84,7 +84,7 @@ def open_exported(run: str, precision: Precision, threads: int, data: str | None
 
     from arcaps.export import Exported, export_onnx
     from arcaps.progress import wait
-    from arcaps.training.inference import choose_data, open_model
+    from arcaps.training.inference import calibration_images, open_model
 
     if threads < 1:
         raise ArcapsError(f"threads is {threads}: give 1 or more")
@@ -92,7 +92,7 @@ def open_exported(run: str, precision: Precision, threads: int, data: str | None
     if path.suffix == ".onnx":
         return Exported.open(path, threads=threads)
     model = open_model(path)
-    calibration = choose_data(path, model, data, data_dir).train if precision == "int8" else None
+    calibration = calibration_images(path, model, data, data_dir) if precision == "int8" else None
     with tempfile.TemporaryDirectory() as folder, wait("exporting, and checking the file against the model"):
         file = Path(folder, "model.onnx")
         export_onnx(model, file, precision=precision, calibration=calibration)

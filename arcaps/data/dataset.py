@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler
 
 from arcaps.data.warp import Transform
 from arcaps.errors import ArcapsError
@@ -85,9 +86,13 @@ class Dataset:
         """A torch or torchvision data set, read once from its first example to its last.
 
         Each example is an image and a label. The image is a Pillow image, or a tensor or array of bytes, or floats
-        that are bytes divided by 255, as `ToTensor` makes them. All images must have one size.
+        that are bytes divided by 255, as `ToTensor` makes them. All images must have one size. A `Subset` has the class
+        names of the data set that it is a part of.
         """
-        title = name or type(dataset).__name__
+        whole = dataset
+        while isinstance(whole, Subset):
+            whole = whole.dataset
+        title = name or type(whole).__name__
         images, labels = [], []
         for number in range(len(dataset)):
             example = dataset[number]
@@ -99,7 +104,7 @@ class Dataset:
         if len(shapes) != 1:
             found = f"{len(shapes)} shapes, such as {shapes[:3]}" if shapes else "no images"
             raise ArcapsError(f"{title} has {found}: give images of one size, by a Resize in its transform")
-        names = class_names if class_names is not None else getattr(dataset, "classes", None)
+        names = class_names if class_names is not None else getattr(whole, "classes", None)
         several = isinstance(labels[0], Tensor | np.ndarray) and np.ndim(labels[0]) == 1
         values = torch.stack([torch.as_tensor(label) for label in labels]) if several else labels
         return cls.from_arrays(torch.stack(images), values, names, name=title)
@@ -300,6 +305,21 @@ def match_classes(
     return replace(dataset, labels=labels, masks=masks, class_names=wanted)
 
 
+def follow_classes(dataset: Dataset, class_names: Sequence[str]) -> Dataset:
+    """The data set with the classes of a model or of training images, matched by name where both have names.
+
+    Numbers in order from 0 are what classes are called where nobody named them: then label k stays class k, unless the
+    data set's names are among the others.
+    """
+    wanted = tuple(map(str, class_names))
+    if wanted == dataset.class_names or not wanted:
+        return dataset
+    unnamed = any(names == tuple(map(str, range(len(names)))) for names in (wanted, dataset.class_names))
+    if unnamed and not set(dataset.class_names) <= set(wanted) and len(dataset.class_names) <= len(wanted):
+        return dataset
+    return match_classes(dataset, wanted, allow_missing=True)
+
+
 def differences(stored: dict[str, Any], data: Data) -> list[str]:
     """What is different from data that `Data.describe` described: a sentence for each part that changed."""
     changes = []
@@ -319,13 +339,28 @@ def as_dataset(data: Any, class_names: Sequence[str] | None = None) -> Dataset:
     """
     if isinstance(data, Dataset):
         return data
-    source = getattr(data, "dataset", data)  # a DataLoader has its data set
-    if isinstance(source, Dataset):
-        return source
-    if isinstance(source, str) or not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
+    if isinstance(data, DataLoader):
+        return as_dataset(examples_of(data), class_names)
+    if isinstance(data, Subset) and isinstance(data.dataset, Dataset | Subset):
+        return as_dataset(data.dataset, class_names)[data.indices]
+    if isinstance(data, str) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         kind = type(data).__name__
         raise ArcapsError(f"data is {kind}: give a Dataset, a Data, a torch data set or a DataLoader")
-    return Dataset.from_torch(source, None if hasattr(source, "classes") else class_names)
+    whole = data.dataset if isinstance(data, Subset) else data
+    return Dataset.from_torch(data, None if hasattr(whole, "classes") else class_names)
+
+
+def examples_of(loader: DataLoader[Any]) -> Any:
+    """The data set of a DataLoader, or the part of it that its sampler chooses."""
+    batches = loader.batch_sampler
+    sampler = batches.sampler if type(batches) is BatchSampler else loader.sampler if batches is None else batches
+    if type(sampler) is SubsetRandomSampler:
+        return Subset(loader.dataset, torch.as_tensor(sampler.indices).tolist())
+    every = type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source)
+    if type(sampler) is SequentialSampler or every or not hasattr(loader.dataset, "__len__"):
+        return loader.dataset
+    kind = type(sampler).__name__
+    raise ArcapsError(f"data is a DataLoader with a {kind}: give its data set, or a Subset of it in place of a sampler")
 
 
 def bytes_of(name: str, what: str, values: Tensor | NDArray[Any]) -> Tensor:

@@ -382,6 +382,7 @@ def start_from(model: M, overrides: dict[str, Any]) -> M:
         return model
     new = type(model)(**{**model.config, **overrides})
     copy_weights(model, new)
+    new.preprocessing = replace(model.preprocessing, size=new.image_size, channels=new.channels)
     if len(new.class_names) == len(model.class_names):
         new.class_names = list(model.class_names)
     return new

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from arcaps.errors import ArcapsError
 from arcaps.losses import CrossEntropy
+from arcaps.mode import evaluation_mode
 from arcaps.models.base import OWN_NETWORK, BatchLike, Classifier, Labels, Output, check_metadata, fill_model, traceable
 from arcaps.storage import read_file
 
@@ -57,13 +58,8 @@ class OwnNetwork(Classifier):
         """Refuse a module that cannot learn these classes from these images; warn of probabilities."""
         first = next(self.module.parameters(), None)
         like: dict[str, Any] = {} if first is None else {"device": first.device, "dtype": first.dtype}
-        modes = {part: part.training for part in self.module.modules()}
-        self.module.eval()
-        try:
+        with evaluation_mode(self.module):
             logits = self(torch.zeros(2, self.channels, *self.image_size, **like)).logits
-        finally:
-            for part, training in modes.items():
-                part.training = training
         if not any(parameter.requires_grad for parameter in self.module.parameters()):
             raise ArcapsError(f"{type(self.module).__name__} has no parameters to train: give one that has")
         assert logits is not None

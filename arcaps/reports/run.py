@@ -15,7 +15,7 @@ from torch import Tensor
 from arcaps import figures
 from arcaps.analysis.section import bold, code
 from arcaps.data import Dataset
-from arcaps.models import Classifier
+from arcaps.models import Classifier, Model
 from arcaps.progress import track
 from arcaps.reports.markdown import escape, fill, table
 from arcaps.storage import write_whole
@@ -49,7 +49,7 @@ def write_report(
     config: Mapping[str, Any],
     metrics: Sequence[Mapping[str, Any]],
     result: Mapping[str, Any],
-    model: Classifier,
+    model: Model,
     test: Dataset,
     *,
     parts: Mapping[str, Dataset] | None = None,
@@ -68,10 +68,10 @@ def write_report(
     sections.append("## Class balance\n\n" + balance_table({**(parts or {}), "test": test}))
     if "confusion" in found:
         sections.append(confusion_section(found["confusion"], test.class_names, folder))
-    if not test.several_labels:
+    if isinstance(model, Classifier) and not test.several_labels:
         scores, indices = score_images(model, test)
         sections.append(mistakes_section(scores, indices, test, Path(path)))
-    reconstructions = reconstruction_figure(model, test)
+    reconstructions = reconstruction_figure(model, test) if isinstance(model, Classifier) else None
     if reconstructions is not None:
         figures.save(reconstructions, folder / "reconstructions.png")
         about = "Above: test images. Below: what the decoder makes of the longest class capsule."
@@ -80,22 +80,22 @@ def write_report(
 
 
 def headline(result: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
-    """The test accuracy with its interval, and which epoch it is of."""
+    """The test, for a classifier its accuracy with the interval, and which epoch it is of."""
     test = result["test"]
+    chosen = {"epoch": result["epoch"], "error": result["validation_error"], "epochs": len(metrics)}
+    if "accuracy" not in test:
+        text = (
+            "Test: {summary}, by the model of epoch {epoch}, which has the lowest validation error ({error:.4g}) of "
+            "{epochs} epochs."
+        )
+        return fill(text, {**chosen, "summary": result.get("summary", "")})
     low, high = test["interval_95"]
     lines = [
         fill(
             "Test accuracy: **{accuracy:.2%}** (95 % confidence interval {low:.2%} to {high:.2%}) on {count:,} images "
             "of {data}, by the model of epoch {epoch}, which has the lowest validation error ({error:.2%}) of {epochs} "
             "epochs.",
-            {
-                **test,
-                "low": low,
-                "high": high,
-                "epoch": result["epoch"],
-                "error": result["validation_error"],
-                "epochs": len(metrics),
-            },
+            {**test, **chosen, "low": low, "high": high},
         )
     ]
     other = result.get("chosen_as_in_the_paper")
@@ -107,7 +107,7 @@ def headline(result: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
     return "\n\n".join(lines)
 
 
-def settings_table(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], model: Classifier) -> str:
+def settings_table(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], model: Model) -> str:
     """The command, the recipe, the machine and the versions."""
     recipe, machine = config["recipe"], config.get("machine", {})
     rows: list[list[str]] = []

@@ -31,7 +31,7 @@ def listen(host: str = "127.0.0.1", port: int = 8000) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.create_server(address[:2], family=family, backlog=1024)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no machine can have
         given = f"cannot listen on {host} port {port}"
         raise ArcapsError(f"{given}: {reason(error)}; give another --host or --port") from None
     found = ipaddress.ip_address(listening.getsockname()[0].partition("%")[0])
@@ -45,8 +45,10 @@ def listen(host: str = "127.0.0.1", port: int = 8000) -> socket.socket:
     return listening
 
 
-def reason(error: OSError) -> str:
+def reason(error: OSError | UnicodeError) -> str:
     """Why an address cannot be opened, without what Python adds to it."""
+    if isinstance(error, UnicodeError):
+        return "this is not the name of a machine"
     if error.errno is not None and error.errno > 0:  # the numbers of name resolution are negative
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -212,12 +212,12 @@ def resumed_recipe(run: Run, recipe: str | Recipe | None, overrides: dict[str, A
     stored = run.recipe
     if recipe is not None or set(overrides) - {"epochs", "data"}:
         raise ArcapsError("a run that is resumed keeps its recipe: give --resume alone, or with more --epochs")
-    epochs = overrides.get("epochs", stored.epochs)
-    if epochs < stored.epochs:
-        raise ArcapsError(f"epochs is {epochs}, and {run.path} has {stored.epochs}: give at least as many")
-    if epochs > stored.epochs and not run.states():
+    chosen = replace(stored, epochs=overrides.get("epochs", stored.epochs))
+    if chosen.epochs < stored.epochs:
+        raise ArcapsError(f"epochs is {chosen.epochs}, and {run.path} has {stored.epochs}: give at least as many")
+    if chosen.epochs > stored.epochs and not run.states():
         raise ArcapsError(f"{run.path} has no checkpoints any more: it cannot be extended; start a new run")
-    return replace(stored, epochs=epochs)
+    return chosen
 
 
 def extend(run: Run, recipe: Recipe, processes: Processes) -> None:
@@ -248,12 +248,8 @@ def reserve(folder: str | os.PathLike[str] | None, recipe: Recipe, processes: Pr
         run = Run.reserve(folder, recipe.name)
         if not (run.path / "config.json").exists():
             refuse_other_files(run.path)
-            stack.enter_context(hold(run))
-        if (run.path / "config.json").exists():
-            held = run.config["recipe"]["name"]
-            raise ArcapsError(
-                f"{run.path} holds a run of {held} already: resume it with --resume {run.path}, or give another --run"
-            )
+        stack.enter_context(hold(run))  # first: another process may have begun while this one read the data
+        run.require_new()
         path = str(run.path)
     return Run(Path(processes.broadcast(path)))
 

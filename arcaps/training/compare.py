@@ -68,9 +68,11 @@ def rows_of(specs: Sequence[str], recipe: str, seeds: int, common: dict[str, Any
     """The rows of a comparison: the baseline first, each once."""
     if seeds < 1:
         raise ArcapsError(f"seeds is {seeds}: give at least 1")
-    rows = {}
+    rows: dict[str, Row] = {}
     for spec in (BASELINE, *specs):
         name = re.sub(r"[^A-Za-z0-9_.]+", "-", spec).strip("-")
+        if name in rows and parse_spec(rows[name].title) != parse_spec(spec):
+            raise ArcapsError(f"the rows {rows[name].title} and {spec} would both be in folders {name}: leave one out")
         rows[name] = Row(name, spec, recipe, overrides_of(spec, recipe, common), tuple(range(seeds)))
     return list(rows.values())
 
@@ -236,9 +238,10 @@ def remember(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def measure(rows: Mapping[str, Row], folder: Path, *, rounds: int = 7) -> None:
-    """Measure the cost of each row that has a model and no figures yet: `costs.json`.
+    """Measure the cost of all rows that have a model, where one has no figures yet: `costs.json`.
 
     Steps of all rows are interleaved and medians taken, so that other work of the machine falls on all of them alike.
+    Rows of an earlier call keep their figures.
     """
     path = folder / "costs.json"
     known: dict[str, Any] = read_json(path) if path.exists() else {}
@@ -252,7 +255,7 @@ def measure(rows: Mapping[str, Row], folder: Path, *, rounds: int = 7) -> None:
         for name, subject in subjects.items():
             times[name].append((subject.time_step(), subject.time_answer()))
     costs = {name: subject.costs(times[name][1:]) for name, subject in subjects.items()}
-    write_record(path, {**costs, "machine": surroundings()["machine"]})
+    write_record(path, {**known, **costs, "machine": surroundings()["machine"]})
 
 
 class Subject:

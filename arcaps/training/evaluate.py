@@ -9,8 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.data import Batch, Dataset, Loader
-from arcaps.data.dataset import as_dataset
+from arcaps.data.dataset import as_dataset, follow_classes
 from arcaps.errors import ArcapsError
+from arcaps.mode import evaluation_mode
 from arcaps.models import Classification, Model, Output
 from arcaps.models.own import answer_scores
 from arcaps.training.distributed import Processes
@@ -106,7 +107,7 @@ def evaluate(
 
     A model of arcaps makes an evaluation of its own kind, for a classifier a `Classification`. A module of your own is
     called with floats from 0 to 1 and answers with scores, or logits, `(batch, classes)`. `dataset` may also be a torch
-    data set or a DataLoader.
+    data set or a DataLoader. Its classes and those of a model of arcaps are matched by name.
     """
     if not isinstance(model, nn.Module):
         raise ArcapsError(f"model is {model!r}: give a module; arcaps.open_run(path).model is that of a run folder")
@@ -116,6 +117,7 @@ def evaluate(
     evaluation: Any = Classification(dataset.name, dataset.class_names)
     answering, preprocessing = model, dataset.preprocessing
     if isinstance(model, Model):
+        dataset = follow_classes(dataset, model.class_names)
         evaluation, answering, preprocessing = (
             model.new_evaluation(dataset.name),
             model.for_inference(),
@@ -125,17 +127,13 @@ def evaluate(
     device, numbers = first.device, first.dtype
     rank, world = (0, 1) if processes is None else (processes.rank, processes.world)
     loader = Loader(dataset, max(batch_size, world), preprocessing=preprocessing, shuffle=False, rank=rank, world=world)
-    training = answering.training
-    answering.eval()
-    try:
+    with evaluation_mode(answering):
         for batch in loader:
             batch = move_batch(batch, device)
             if len(batch.images):
                 with torch.autocast(device.type, precision, enabled=precision != torch.float32):
                     output = answering(batch.images.to(numbers))
                 evaluation.update(output if own else own_output(output, model, len(dataset.class_names)), batch)
-    finally:
-        answering.train(training)
     if processes is not None and world > 1:
         evaluation.sums = {name: processes.sum(value.to(device)).cpu() for name, value in evaluation.sums.items()}
     return evaluation

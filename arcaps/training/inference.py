@@ -120,6 +120,12 @@ def choose_data(
     return opened.data(data, skip_broken=skip_broken, invert=invert)
 
 
+def calibration_images(path: Place, model: Any, data: Place | None, data_dir: Place | None) -> Dataset:
+    """Images to measure the ranges of int8 on: the training images, or what there is, such as a folder's images."""
+    found = choose_data(path, model, data, data_dir)
+    return found.train or found.validation or found.test
+
+
 def evaluate_run(
     path: Place,
     *,
@@ -162,10 +168,12 @@ def evaluate_ensemble(
 ) -> tuple[dict[Path, Classification], Classification]:
     """Evaluate classifiers one by one, and all together by the mean of their scores. Classes are matched by name.
 
+    Where models take images of other sizes or channels, each reads `data` as it takes it.
     With `shifts` each model's scores are the mean over images shifted by up to this number of pixels.
     """
     first = open_run(paths[0], device=device, data_dir=data_dir)
-    dataset = first.part("test", data, skip_broken=skip_broken, invert=invert)
+    reading: dict[str, bool] = {"skip_broken": skip_broken, "invert": invert}
+    dataset = first.part("test", data, **reading)
     names = list(first.model.class_names)
     members, total = {}, torch.zeros(len(dataset), len(names))
     for path in paths:
@@ -174,7 +182,12 @@ def evaluate_ensemble(
             both = f"{path} has the classes {', '.join(opened.model.class_names)}, {paths[0]} has {', '.join(names)}"
             raise ArcapsError(f"{both}: an ensemble is of models with the same classes")
         check_shifts(opened.model, shifts)
-        own = dataset.fit(opened.model.preprocessing)
+        own, preprocessing = dataset, opened.model.preprocessing
+        if preprocessing != first.model.preprocessing and data is not None:  # from the originals, which may be larger
+            own = opened.part("test", data, **reading)
+        elif preprocessing != first.model.preprocessing:
+            own = dataset.fit(preprocessing)
+            logger.warning("%s gets the images as %s takes them, made to fit; --data reads them anew", path, paths[0])
         scores = class_scores(opened.model, own, shifts=shifts)[
             :, [opened.model.class_names.index(name) for name in names]
         ]

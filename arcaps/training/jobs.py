@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +41,7 @@ class Job:
             return "finished"
         if not (run.path / "config.json").exists():
             return "waiting"
-        return "trained" if len(run.metrics) >= run.recipe.epochs else "begun"
+        return "trained" if run.trained else "begun"
 
     def require_same(self, folder: Path) -> None:
         """Refuse a run folder of this name that holds another experiment."""
@@ -75,6 +76,9 @@ def run_jobs(
     test. `session` goes to `train`.
     """
     jobs = list(jobs)
+    twice = sorted(name for name, count in Counter(job.name for job in jobs).items() if count > 1)
+    if twice:
+        raise ArcapsError(f"several trainings would be in the folder {folder / twice[0]}: give their settings apart")
     for job in jobs:
         job.require_same(folder)
         job.settings()

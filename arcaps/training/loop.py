@@ -45,6 +45,10 @@ OPTIMISERS = {
 }
 
 
+FORWARD_IMAGES = 4
+"""Images in a forward pass for each in a training step: with four, no model of arcaps needs more memory for it."""
+
+
 class Stopped(Exception):  # noqa: N818 (it is no error)
     """The run was asked to stop, has written a checkpoint, and can be resumed."""
 
@@ -291,8 +295,19 @@ class Trainer:
 
     def error(self, dataset: Dataset) -> float:
         """The error of the model's evaluation."""
-        found = evaluate(self.kept, dataset, processes=self.processes, precision=self.session.precision)
-        return float(found.error)
+        return float(self.evaluate(self.kept, dataset).error)
+
+    def evaluate(self, model: Model, dataset: Dataset) -> Any:
+        """Evaluate a model, with no more memory than the training takes."""
+        world = self.processes.world
+        at_once = min(self.session.micro_batch or self.recipe.batch_size, -(-self.recipe.batch_size // world))
+        return evaluate(
+            model,
+            dataset,
+            processes=self.processes,
+            precision=self.session.precision,
+            batch_size=min(250, FORWARD_IMAGES * at_once * world),
+        )
 
     def save(self) -> None:
         """Write a checkpoint: everything that is needed to resume exactly from here."""
@@ -408,12 +423,7 @@ def evaluate_best(trainer: Trainer) -> Result:
         if same:  # the same model: its test is known
             results[name] = replace(same[0], validation_error=best["error"])
             continue
-        test = evaluate(
-            trainer.best_model(name),
-            trainer.splits.test,
-            processes=trainer.processes,
-            precision=trainer.session.precision,
-        )
+        test = trainer.evaluate(trainer.best_model(name), trainer.splits.test)
         results[name] = Result(int(best["epoch"]), best["error"], test.as_dict(), test.summary)
     chosen, other = results["validation"], results.get("test_validation")
     if other is None:

@@ -164,13 +164,17 @@ class Run:
         except RunHeldError:
             return True
 
-    def start(self, recipe: Recipe, settings: dict[str, Any], data: dict[str, Any] | None) -> None:
-        """Write down the settings and the data of a new run."""
+    def require_new(self) -> None:
+        """Refuse a folder that holds a run already."""
         if (self.path / "config.json").exists():
             held = self.config["recipe"]["name"]
             raise ArcapsError(
                 f"{self.path} holds a run of {held} already: resume it with --resume {self.path}, or give another --run"
             )
+
+    def start(self, recipe: Recipe, settings: dict[str, Any], data: dict[str, Any] | None) -> None:
+        """Write down the settings and the data of a new run."""
+        self.require_new()
         command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         if data is not None:
             self.write_json("data.json", data)
@@ -239,6 +243,13 @@ class Run:
             require_form(path, epoch, EPOCH_FORM)
             found.append(epoch)
         return found
+
+    @property
+    def trained(self) -> bool:
+        """Whether all epochs are done, or as many as the recipe's patience allows without a lower validation error."""
+        errors, recipe = [line["validation_error"] for line in self.metrics], self.recipe
+        waited = len(errors) - 1 - errors.index(min(errors)) if errors else 0
+        return len(errors) >= recipe.epochs or (recipe.patience is not None and waited >= recipe.patience)
 
     @property
     def result(self) -> Result | None:

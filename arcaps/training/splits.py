@@ -13,6 +13,7 @@ from torch import nn
 from arcaps.costs import training_bytes
 from arcaps.data import Data, Dataset, augment, differences, load_data, match_classes
 from arcaps.data.catalogue import is_path
+from arcaps.data.dataset import follow_classes
 from arcaps.errors import ArcapsError
 from arcaps.memory import require_memory
 from arcaps.models import Model, OwnNetwork, create_model
@@ -93,8 +94,12 @@ WHOLE_FOLDER: dict[str, Any] = {"test": 1.0}
 
 
 def fit_to_recipe(given: Data, recipe: Recipe) -> Data:
-    """Data from memory in the size, channels and inversion that the recipe names; all parts must be alike."""
+    """Data from memory in the size, channels and inversion that the recipe names; all parts must be alike.
+
+    They get the classes of the training images.
+    """
     first = given.train or given.test
+    given = given.map(lambda part: follow_classes(part, first.class_names))
     if recipe.image_size or recipe.channels or recipe.invert:
         wanted = replace(
             first.preprocessing,

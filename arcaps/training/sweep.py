@@ -3,6 +3,7 @@
 import ast
 import inspect
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from arcaps.training.api import train
 from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.recipes import NOT_FOR_OVERRIDES
 from arcaps.training.run import Result, Run
+
+LONGEST_NAME = 200
+"""Characters of the name of a point: a file system takes 255 bytes."""
 
 
 def read_grid(settings: Sequence[str]) -> dict[str, list[Any]]:
@@ -100,6 +104,8 @@ def points_of(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def point_name(point: dict[str, Any]) -> str:
-    """The name of a point, which is that of its folder."""
+    """The name of a point, which is that of its folder; a long one ends with a part of its SHA-256."""
     name = ",".join(f"{key}={value}".replace(" ", "") for key, value in point.items())
-    return name.replace("/", "_")[:200] or "point"
+    if len(name) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+    return name.replace("/", "_") or "point"

@@ -1,5 +1,6 @@
 """The alignment ratio on cases that are known, and its protocol."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,17 @@ import torch
 from torch import Tensor
 
 from arcaps import ArcapsError, Classifier, Dataset
-from arcaps.analysis import Settings, Subject, align, align_vectors, class_capsules, cosine, fix_signs, random_reference
+from arcaps.analysis import (
+    Settings,
+    Subject,
+    align,
+    align_vectors,
+    class_capsules,
+    cosine,
+    fix_signs,
+    random_reference,
+    robustness,
+)
 from arcaps.analysis.align import AlignExperiment, spread
 from arcaps.analysis.base import choose_images, of_class
 from arcaps.analysis.cosine import Cosine
@@ -176,3 +187,11 @@ def test_what_does_not_fit_is_refused(digits: Dataset) -> None:
         align(small_model("ar_capsnet", classes=3), digits)
     with pytest.raises(ArcapsError, match="count is 0"):
         align(small_model("ar_capsnet"), digits, count=0)
+
+
+def test_images_with_several_labels_are_refused(digits: Dataset) -> None:
+    """Scores (10,) and labels (10, 10) of ten images would be compared without an error."""
+    ten = digits.take(torch.arange(10))
+    several = replace(ten, labels=torch.eye(10)[ten.labels])
+    with pytest.raises(ArcapsError, match="digits, test has several labels for an image"):
+        robustness(small_model("ar_capsnet"), several)

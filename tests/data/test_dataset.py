@@ -5,16 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, RandomSampler, Subset, SubsetRandomSampler, WeightedRandomSampler
 
 from arcaps import ArcapsError, Data, Dataset, Preprocessing, contact_sheet, load_data
 from arcaps.data import differences, match_classes
 from arcaps.data.catalogue import MNIST, assemble
+from arcaps.data.dataset import as_dataset
 from arcaps.data.digits import first_of_each
 from arcaps.data.sources import data_directory, stored_file
 
@@ -197,6 +199,40 @@ def test_torch_data_sets(change: Any) -> None:
     found = Dataset.from_torch(TorchDigits(change))
     assert found.fingerprint() == few().fingerprint()
     assert found.name == "TorchDigits"
+
+
+class NamedDigits(TorchDigits):
+    classes: ClassVar[list[str]] = [f"digit {n}" for n in range(10)]
+
+
+def test_a_subset_of_a_torch_data_set_is_no_more_than_its_examples() -> None:
+    whole, chosen = NamedDigits(lambda image: image), [5, 3, 4]
+    part: Any = Subset(cast("Any", whole), chosen)
+    torch_part = DataLoader(part, 2, shuffle=True)
+    sampled = DataLoader(cast("Any", whole), 2, sampler=SubsetRandomSampler(chosen))
+    of_ours: Any = Subset(cast("Any", few()), chosen)
+    of_a_part: Any = Subset(Subset(cast("Any", whole), [0, 5, 3, 4]), range(1, 4))
+    for data in (part, torch_part, sampled, of_ours, DataLoader(of_ours), of_a_part):
+        found = as_dataset(data)
+        assert torch.equal(found.images, few().images[chosen])
+        assert torch.equal(found.labels, few().labels[chosen])
+    assert as_dataset(part).class_names == as_dataset(of_a_part).class_names == tuple(NamedDigits.classes)
+    assert as_dataset(of_ours).class_names == few().class_names
+
+
+def test_a_data_set_around_another_is_read_itself() -> None:
+    class Black(TorchDigits):
+        dataset = few()
+
+    assert not as_dataset(Black(torch.zeros_like)).images.any()
+
+
+def test_a_loader_that_takes_some_images_more_often_is_refused() -> None:
+    whole: Any = TorchDigits(lambda image: image)
+    with pytest.raises(ArcapsError, match="with a WeightedRandomSampler: give its data set, or a Subset"):
+        as_dataset(DataLoader(whole, sampler=WeightedRandomSampler([1.0] * len(whole), len(whole))))
+    with pytest.raises(ArcapsError, match="with a RandomSampler: give its data set"):
+        as_dataset(DataLoader(whole, sampler=RandomSampler(whole, num_samples=2)))
 
 
 def test_torch_data_sets_that_are_not_right_are_named() -> None:

@@ -379,6 +379,9 @@ def test_mistakes_are_named(file: Path, monkeypatch: pytest.MonkeyPatch, caplog:
         listen("127.0.0.1", 70_000)
     with pytest.raises(ArcapsError, match=r"cannot listen on no\.such\.host\.invalid port 0: .*; give another --host"):
         listen("no.such.host.invalid", 0)
+    for name in ("a..b", 70 * "x"):
+        with pytest.raises(ArcapsError, match="this is not the name of a machine; give another --host"):
+            listen(name, 0)
     with pytest.raises(ArcapsError, match="queue is 0: give a number above 0, such as 256"):
         Limits(queue=0)
     monkeypatch.setattr("sys.argv", ["arcaps", "serve", str(file), "--port", "0", "--threads", "0"])

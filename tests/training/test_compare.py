@@ -52,6 +52,10 @@ def test_the_baseline_is_always_there_and_each_row_once() -> None:
     rows = rows_of(["uniform", "attention", "dynamic(iterations=1)"], "digits", 2, {})
     assert [row.name for row in rows] == ["attention", "uniform", "dynamic-iterations-1"]
     assert rows[2].job(1).name == "dynamic-iterations-1-seed1"
+    both = ["dynamic( iterations = 1 )", "dynamic(iterations=1)"]
+    assert len(rows_of(both, "digits", 1, {})) == 2
+    with pytest.raises(ArcapsError, match=r"would both be in folders spectral-bias-0\.1: leave one out"):
+        rows_of(["spectral(bias=0.1)", "spectral(bias=-0.1)"], "digits", 1, {})
     with pytest.raises(ArcapsError, match="seeds is 0"):
         rows_of([], "digits", 0, {})
 
@@ -93,6 +97,16 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert all(costs[name][key] > 0 for name in records for key in ("step_ms", "image_ms", "peak_mb", "multiply_adds"))
     with pytest.raises(ArcapsError, match="holds a comparison with other settings"):
         compare("digits", [], **{**options, "epochs": 2})
+
+
+def test_rows_of_an_earlier_call_keep_their_costs(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"folder": tmp_path, "seeds": 1, "session": {"silent": True, "report": False}, **TINY}
+    compare("digits", ["uniform"], **options)
+    before = read_comparison(tmp_path)[1]
+    compare("digits", ["random"], **options)
+    records, costs, _ = read_comparison(tmp_path)
+    assert costs.keys() == {*records, "machine"} == {"attention", "uniform", "random", "machine"}
+    assert costs["uniform"] == before["uniform"]
 
 
 @pytest.mark.slow

@@ -14,10 +14,11 @@ import arcaps
 from arcaps import ArcapsError, Dataset, Result, Run
 from arcaps.cli import main
 from arcaps.models import Classification
+from arcaps.training import inference
 from arcaps.training.evaluate import choose_precision, class_scores, evaluate
 from arcaps.training.inference import evaluate_ensemble
 from arcaps.training.reproduce import Row, combine
-from arcaps.training.sweep import read_grid, run_sweep
+from arcaps.training.sweep import point_name, read_grid, run_sweep
 
 SMALL: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
 OPTIONS = "--dim 4 --caps 2 --primary-dim 4 --stem-channels 4"
@@ -102,6 +103,40 @@ def test_ensemble(runs: list[Path], arcaps_command: Any) -> None:
         arcaps_command("ensemble", runs[0])
 
 
+def test_int8_is_calibrated_on_a_folder_that_has_no_parts(tmp_path: Path) -> None:
+    for name in "01":
+        (tmp_path / "images" / name).mkdir(parents=True)
+        Image.new("L", (28, 28), 100).save(tmp_path / "images" / name / "0.png")
+    model = arcaps.load("digits")
+    assert len(inference.calibration_images("digits", model, tmp_path / "images", None)) == 2
+    assert len(inference.calibration_images("digits", model, None, None)) == 5000
+
+
+def test_each_member_reads_the_images_as_it_takes_them(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In another order the larger images were made from the smaller ones, and those with colour from grey ones."""
+    generator = torch.Generator().manual_seed(0)
+    for name in "0123456789":
+        (tmp_path / "images" / name).mkdir(parents=True)
+        noise = torch.randint(256, (48, 48, 3), generator=generator, dtype=torch.uint8)
+        Image.fromarray(noise.numpy()).save(tmp_path / "images" / name / "0.png")
+    large = tmp_path / "large.safetensors"
+    arcaps.create_model("ar_capsnet", image_size=48, channels=3, **SMALL).save(large)
+    seen: list[torch.Tensor] = []
+
+    def scores_of(model: Any, dataset: Dataset, **options: Any) -> torch.Tensor:
+        seen.append(dataset.images)
+        return class_scores(model, dataset, **options)
+
+    monkeypatch.setattr(inference, "class_scores", scores_of)
+    evaluate_ensemble([runs[0], large], data=tmp_path / "images")
+    assert torch.equal(seen[1], arcaps.load_data(tmp_path / "images", image_size=48, test=1.0).test.images)
+    assert not caplog.records
+    evaluate_ensemble([runs[0], large])
+    assert "made to fit; --data reads them anew" in caplog.text
+
+
 def test_shifts_average_the_scores_of_shifted_images(runs: list[Path], arcaps_command: Any) -> None:
     test = arcaps.load_data("digits").test
     model = Run(runs[0]).model()
@@ -169,6 +204,9 @@ def test_recipes(arcaps_command: Any) -> None:
 def test_sweep(tmp_path: Path, arcaps_command: Any) -> None:
     grid = read_grid(("dim=4,8", "caps=2"))
     assert grid == {"dim": [4, 8], "caps": [2]}
+    long = [point_name({"routing": 190 * "x" + end, "dim": dim}) for end in ("1", "2") for dim in (8, 16)]
+    assert len(set(long)) == 4
+    assert all(len(name) <= 200 for name in long)
     assert read_grid(("routing=dynamic",)) == {"routing": ["dynamic"]}
     fixed: dict[str, Any] = {"epochs": 1, "batch_size": 450, "primary_dim": 4, "stem_channels": 4}
     results = run_sweep("digits", grid, tmp_path, silent=True, report=False, **fixed)

@@ -1,15 +1,17 @@
 """The queue of trainings, and the moving average of the weights."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from arcaps import Run
+from arcaps import ArcapsError, Run
 from arcaps.training import Stopped
 from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.loop import move_average
+from arcaps.training.splits import load_splits
 
 TINY: dict[str, Any] = {"limit": 200, "epochs": 1, "dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
 
@@ -30,6 +32,35 @@ def test_limit_uses_no_more_training_images(tmp_path: Path) -> None:
     job = Job("few", "digits", TINY)
     run_jobs([job], tmp_path, silent=True, report=False)
     assert job.run(tmp_path).metrics[0]["step"] == 4  # 200 images in batches of 50
+
+
+def test_a_job_that_another_process_begins_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job("taken", "digits", TINY)
+
+    def begin_too(*args: Any, **options: Any) -> Any:
+        other.enter_context(Run.create(job.run(tmp_path).path, job.settings(), {}).lock())
+        return load_splits(*args, **options)
+
+    monkeypatch.setattr("arcaps.training.api.load_splits", begin_too)
+    with ExitStack() as other:
+        run_jobs([job], tmp_path, silent=True, report=False)
+        assert job.state(tmp_path) == "begun"
+
+
+def test_two_trainings_in_one_folder_are_refused(tmp_path: Path) -> None:
+    jobs = [Job("same", "digits", {**TINY, "seed": seed}) for seed in range(2)]
+    with pytest.raises(ArcapsError, match="several trainings would be in the folder"):
+        run_jobs(jobs, tmp_path)
+
+
+def test_a_job_that_stopped_early_is_trained(tmp_path: Path) -> None:
+    still = {**TINY, "epochs": 20, "patience": 1, "learning_rate": 0.0, "average": 0.0}
+    job = Job("still", "digits", still)
+    run_jobs([job], tmp_path, test=False, silent=True, report=False)
+    assert len(job.run(tmp_path).metrics) < 20
+    assert job.state(tmp_path) == "trained"
 
 
 def test_the_average_moves_by_its_decay_and_forgets_the_start() -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -38,6 +38,22 @@ def test_a_network_of_your_own_trains_and_is_saved(tmp_path: Path) -> None:
     assert arcaps.predict(kept, test.images[:3])[0].label in kept.class_names
     with pytest.raises(ArcapsError, match="network of your own"):
         arcaps.open_run(run.path)
+
+
+class Counting(nn.Linear):
+    """A linear layer that keeps how many images it saw at once, in training and in evaluation."""
+
+    most: ClassVar[dict[bool, int]] = {}
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.most[self.training] = max(self.most.get(self.training, 0), len(input))
+        return super().forward(input)
+
+
+def test_evaluation_takes_few_images_at_once_where_training_does(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Flatten(), Counting(784, 10))
+    arcaps.train("digits", model=net, run=tmp_path / "run", micro_batch=5, **{**QUICK, "epochs": 1})
+    assert Counting.most == {True: 5, False: 20}
 
 
 def test_it_resumes_to_the_bit(tmp_path: Path) -> None:

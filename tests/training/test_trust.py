@@ -117,6 +117,9 @@ def test_a_finished_run_is_extended(tmp_path: Path) -> None:
     assert (run.path / "result-1-epochs.json").exists()
     with pytest.raises(ArcapsError, match=r"epochs is 1, and .* has 2: give at least as many"):
         arcaps.train(resume=run.path, epochs=1, **RESUME)
+    for wrong in (None, "3"):
+        with pytest.raises(ArcapsError, match=r"epochs is .*: give a whole number"):
+            arcaps.train(resume=run.path, epochs=wrong, **RESUME)
     with pytest.raises(ArcapsError, match="keeps its recipe"):
         arcaps.train(resume=run.path, dim=8, **RESUME)
 
@@ -158,6 +161,42 @@ def test_a_model_predicts_and_is_evaluated_with_what_users_have(kind: torch.dtyp
     accuracy = arcaps.evaluate(model, few).accuracy
     for data in (plain, DataLoader(plain, batch_size=3), DataLoader(cast("Any", few))):
         assert arcaps.evaluate(model, data).accuracy == accuracy
+
+
+def in_reverse(dataset: Dataset) -> Dataset:
+    """The same images, with the classes in the reverse order."""
+    last = len(dataset.class_names) - 1
+    return replace(dataset, labels=last - dataset.labels, class_names=dataset.class_names[::-1])
+
+
+def test_evaluation_matches_classes_by_name() -> None:
+    model, test = arcaps.load("digits"), arcaps.load_data("digits").test
+    whole = arcaps.evaluate(model, test)
+    assert arcaps.evaluate(model, in_reverse(test)).accuracy == whole.accuracy > 0.9
+    above = test[test.labels >= 5]
+    above = replace(above, labels=above.labels - 5, class_names=tuple("56789"))
+    assert torch.equal(arcaps.evaluate(model, above).confusion[5:], whole.confusion[5:])
+    named = replace(test, class_names=tuple(f"digit {n}" for n in range(10)))
+    assert arcaps.evaluate(model, named).accuracy == whole.accuracy  # the model's classes have no names
+    model.class_names = ["zero", *"123456789"]
+    assert arcaps.evaluate(model, test).accuracy == whole.accuracy  # the data set's have none
+    with pytest.raises(ArcapsError, match="are not classes of the model"):
+        arcaps.evaluate(model, named)
+    more = replace(test, class_names=tuple(map(str, range(11))), labels=test.labels + 1)
+    with pytest.raises(ArcapsError, match="'10' are not classes of the model"):
+        arcaps.evaluate(arcaps.load("digits"), more)
+
+
+def test_parts_of_data_from_memory_match_classes_by_name(tmp_path: Path) -> None:
+    digits = arcaps.load_data("digits")
+    assert digits.train is not None
+    few, options = digits.train.take(torch.arange(200)), {**QUICK, "epochs": 1}
+    for name, test in (("one", digits.test), ("two", in_reverse(digits.test))):
+        arcaps.train("digits", data=Data(few, None, test), run=tmp_path / name, **options)
+    one, two = (Run(tmp_path / name).result for name in ("one", "two"))
+    assert one is not None
+    assert two is not None
+    assert one.test["confusion"] == two.test["confusion"]
 
 
 def test_a_file_of_the_run_that_broke_since_can_be_left_out(tmp_path: Path) -> None:
@@ -222,6 +261,14 @@ def test_a_users_own_module_is_evaluated() -> None:
     found = arcaps.evaluate(module, test)
     scores = module(test.images.float() / 255)
     assert found.accuracy == pytest.approx((scores.argmax(-1) == test.labels).float().mean().item())
+
+
+def test_evaluation_leaves_the_mode_of_every_part() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.Flatten())
+    module.append(torch.nn.Linear(2 * 26 * 26, 10))
+    module[1].eval()  # a frozen BatchNorm in a network that trains
+    arcaps.evaluate(module, arcaps.load_data("digits").test[:20])
+    assert [part.training for part in module] == [True, False, True, True]
 
 
 def test_predict_takes_arrays_files_and_pictures(finished: Path, tmp_path: Path) -> None:
@@ -326,7 +373,11 @@ def masks() -> Iterator[Data]:
 
 
 def test_a_users_segmenter_trains_resumes_and_is_evaluated(masks: Data, tmp_path: Path) -> None:
-    whole = arcaps.train("toy", data=masks, run=tmp_path / "whole", width=4, **RESUME)
+    whole = arcaps.train("toy", data=masks, run=tmp_path / "whole", width=4, silent=True)
+    report, result = (whole.path / "report.md").read_text(), whole.result
+    assert result is not None
+    assert f"Test: {result.summary}, by the model of epoch {result.epoch}, which has the lowest" in report
+    assert "| ink |" in report
     with pytest.raises(Stopped):
         arcaps.train("toy", data=masks, run=tmp_path / "run", width=4, max_minutes=0.0, **RESUME)
     run = arcaps.train(resume=tmp_path / "run", data=masks, **RESUME)
