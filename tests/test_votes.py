@@ -188,7 +188,7 @@ def same(found: Capsules, expected: Capsules) -> None:
 
 @pytest.mark.parametrize("competition", list_competitions())
 @pytest.mark.parametrize("leak", [False, True])
-@pytest.mark.parametrize("votes", ["conv", "window", "matrix", "matrix(shared=True, coordinates=True)"])
+@pytest.mark.parametrize("votes", ["conv", "window", "matrix(shared=True, coordinates=True)"])
 @pytest.mark.parametrize("routing", list_routings())
 @pytest.mark.parametrize("make", [ConvCaps, partial(ClassCaps, in_size=(4, 5))], ids=["conv", "class"])
 def test_the_law_of_presence_in_a_layer(
