@@ -67,6 +67,7 @@ VARIANTS = (
     Variant("affine map across the class layer", ACROSS),
     Variant("4 heads in the class layer", {"class_routing": "attention(heads=4)"}),
     Variant("scaled logits in the class layer", {"class_routing": "attention(scale=True)"}),
+    Variant("4 heads and scaled logits in the class layer", {"class_routing": "attention(heads=4, scale=True)"}),
     Variant("a quarter of the channels dropped", {"channel_dropout": 0.25}),
     Variant("entropy term, weight 0.1", {"entropy": 0.1}),
     Variant("three conv caps layers", DEEP),
@@ -86,6 +87,10 @@ VARIANTS = (
     Variant("code, BatchNorm in the capsule layers", {**CODE, **NORM}),
     Variant("code, residual stage and BatchNorm", {**CODE, **STAGE, **NORM}),
     Variant("text, residual stage and BatchNorm", {**STAGE, **NORM}),
+    Variant(
+        "text, residual stage and BatchNorm, scaled logits in the class layer",
+        {**STAGE, **NORM, "class_routing": "attention(scale=True)"},
+    ),
     Variant("affine map, 4 heads", {**ACROSS, "class_routing": "attention(heads=4)"}),
     Variant("text, small, our initialisation", LITTLE, seeds=SEEDS),
     Variant("text, small, initialisation of the authors' code", {**LITTLE, **FUSED}, seeds=SEEDS),
