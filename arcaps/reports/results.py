@@ -1,6 +1,5 @@
 """The results tables, made from the records that `arcaps reproduce` leaves: no number in them is typed by hand."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from arcaps.errors import ArcapsError
-from arcaps.storage import write_whole
+from arcaps.storage import read_json, write_whole
 from arcaps.training.reproduce import ROWS, Row
 
 START, END = "<!-- results: made by arcaps reproduce --page -->", "<!-- end of results -->"
@@ -27,7 +26,7 @@ def read_records(folder: Path) -> dict[str, list[Record]]:
     """Read the records of a folder, by the name of their row, in the order of their seeds."""
     records = defaultdict(list)
     for path in sorted(folder.glob("*.json")):
-        record = json.loads(path.read_text())
+        record = read_json(path)
         records[record["row"]].append(record)
     return records
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from arcaps.registry import unknown
-from arcaps.storage import write_whole
+from arcaps.storage import read_json, write_whole
 from arcaps.training.inference import evaluate_ensemble
 from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.run import Run
@@ -208,7 +208,7 @@ def reproduce(
 
     def keep(job: Job, run: Run) -> None:
         path = records / f"{job.name}.json"
-        old_is_finished = path.exists() and json.loads(path.read_text())["result"] is not None
+        old_is_finished = path.exists() and read_json(path)["result"] is not None
         if run.result is not None or (run.metrics and not old_is_finished):
             write_record(path, record(jobs[job.name][0], run))
 
@@ -227,7 +227,7 @@ def combine(row: Row, folder: Path, records: Path, data_dir: Any = None) -> None
     runs = [row.job(seed).run(folder).path for seed in row.seeds if row.job(seed).run(folder).result is not None]
     names = [path.name for path in runs]
     path = records / f"{row.name}-combined.json"
-    if not runs or (path.exists() and json.loads(path.read_text())["runs"] == names):
+    if not runs or (path.exists() and read_json(path)["runs"] == names):
         return
     logger.info("%s: test-time shifts%s", row.name, ", ensemble" if len(runs) > 1 else "")
     members, together = evaluate_ensemble(runs, shifts=1, data_dir=data_dir)
@@ -261,7 +261,7 @@ def remaining_seconds(row: Row, job: Job, folder: Path, records: Path) -> float 
     if run.metrics:
         epochs = len(run.metrics)
         return run.metrics[-1]["seconds"] / epochs * (run.recipe.epochs - epochs)
-    known = [json.loads(path.read_text()) for path in records.glob(f"{row.name}-seed*.json")]
+    known = [read_json(path) for path in records.glob(f"{row.name}-seed*.json")]
     return min((old["seconds"] / old["epochs"] * job.settings().epochs for old in known), default=None)
 
 

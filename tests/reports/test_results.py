@@ -111,3 +111,9 @@ def test_the_ablation_table_is_what_its_records_say() -> None:
     spec.loader.exec_module(script)
     shown = script.PAGE.read_text().split(script.MARKS[0])[1].split(script.MARKS[1])[0]
     assert shown == script.table(script.read_records())
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mnist-seed0.json").write_text('{"row": "mnist", ')
+    with pytest.raises(ArcapsError, match=r"mnist-seed0\.json is damaged, or no JSON"):
+        read_records(tmp_path)
