@@ -22,6 +22,7 @@ from arcaps.training import Stopped
 from arcaps.training import splits as splits_module
 from arcaps.training.distributed import Processes
 from arcaps.training.loop import Session, Trainer, evaluate_best
+from arcaps.training.recipes import find_recipe
 
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -354,6 +355,7 @@ def test_the_epoch_that_the_papers_choice_gives_is_reported_beside_ours(other_ep
 
     trainer = object.__new__(Trainer)
     vars(trainer).update(
+        recipe=find_recipe("digits"),
         best={"validation": {"error": 0.02, "epoch": 2}, "test_validation": {"error": 0.1, "epoch": other_epoch}},
         best_model=best_model,
         splits=SimpleNamespace(test=arcaps.load_data("digits").test.take(torch.arange(0, 1000, 20))),
