@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -186,32 +187,28 @@ def same(found: Capsules, expected: Capsules) -> None:
         torch.testing.assert_close(one, other, **tolerance())
 
 
-@pytest.mark.parametrize("competition", list_competitions())
-@pytest.mark.parametrize("leak", [False, True])
 @pytest.mark.parametrize("votes", ["conv", "window", "matrix(shared=True, coordinates=True)"])
 @pytest.mark.parametrize("routing", list_routings())
 @pytest.mark.parametrize("make", [ConvCaps, partial(ClassCaps, in_size=(4, 5))], ids=["conv", "class"])
-def test_the_law_of_presence_in_a_layer(
-    make: Callable[..., ConvCaps], routing: str, votes: str, leak: bool, competition: str
-) -> None:
-    options = {"votes": votes, "routing": routing, "competition": f"{competition}(leak={leak})"}
-    competes = (
-        "compete" in Routing.find(routing).needs and Routing.build(routing, 2, 2, 4, in_dim=4).divides != "inputs"
-    )
-    plain = competition == "outputs" and not leak
-    if not (plain or competes) or (votes == "conv" and competition == "overlap"):
-        with pytest.raises(ArcapsError, match=r"knows no competition|come from one capsule each"):
-            make(2, 4, 3, 4, activation="identity", **options)
-        return
-    layer = make(2, 4, 3, 4, activation="identity", **options).eval()
-    poses, presence = torch.randn(3, 4, 5, 2, 4), (torch.rand(3, 4, 5, 2) - 0.5).relu()
-    other = torch.where(presence.unsqueeze(-1) > 0, poses, 50 * torch.randn_like(poses))
-    same(layer(Capsules(other, presence)), layer(Capsules(poses, presence)))
-    same(layer(Capsules(poses, torch.ones_like(presence))), layer(poses))
-    nothing = layer(Capsules(poses.requires_grad_(), torch.zeros_like(presence).requires_grad_()))
-    assert all(one is None or (one == 0).all() for one in nothing)
-    gradients = torch.autograd.grad(nothing.poses.sum(), [poses, *layer.parameters()], allow_unused=True)
-    assert all(one is None or one.isfinite().all() for one in gradients)
+def test_the_law_of_presence_in_a_layer(make: Callable[..., ConvCaps], routing: str, votes: str) -> None:
+    divides = Routing.build(routing, 2, 2, 4, in_dim=4).divides
+    competes = "compete" in Routing.find(routing).needs and divides != "inputs"
+    for competition, leak in product(list_competitions(), (False, True)):
+        options = {"votes": votes, "routing": routing, "competition": f"{competition}(leak={leak})"}
+        plain = competition == "outputs" and not leak
+        if not (plain or competes) or (votes == "conv" and competition == "overlap"):
+            with pytest.raises(ArcapsError, match=r"knows no competition|come from one capsule each"):
+                make(2, 4, 3, 4, activation="identity", **options)
+            continue
+        layer = make(2, 4, 3, 4, activation="identity", **options).eval()
+        poses, presence = torch.randn(3, 4, 5, 2, 4), (torch.rand(3, 4, 5, 2) - 0.5).relu()
+        other = torch.where(presence.unsqueeze(-1) > 0, poses, 50 * torch.randn_like(poses))
+        same(layer(Capsules(other, presence)), layer(Capsules(poses, presence)))
+        same(layer(Capsules(poses, torch.ones_like(presence))), layer(poses))
+        nothing = layer(Capsules(poses.requires_grad_(), torch.zeros_like(presence).requires_grad_()))
+        assert all(one is None or (one == 0).all() for one in nothing)
+        gradients = torch.autograd.grad(nothing.poses.sum(), [poses, *layer.parameters()], allow_unused=True)
+        assert all(one is None or one.isfinite().all() for one in gradients)
 
 
 def test_a_leak_is_an_output_whose_votes_are_zero() -> None:
