@@ -22,7 +22,7 @@ FLOORS = [
     {"votes", "dropout"},
     {"capsules", "init", "norm", "weights"},
     {"functional", "settings", "preprocessing", "storage", "statistics", "schedule"},
-    {"kernels"},
+    {"kernels", "fields"},
     {"compat", "image_files", "memory", "mode", "progress", "registry"},
     {"errors"},
 ]

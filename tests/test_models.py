@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import arcaps
 from arcaps import ArcapsError, ARCapsNet, Classifier, Model, Output, create_model, testing
 from arcaps.data import Batch
-from arcaps.settings import field_docs
+from arcaps.fields import field_docs
 
 NAMES = sorted(Classifier.known)
 SIZES = [(28, 28, 1), (32, 32, 3), (40, 40, 1), (17, 23, 2), (64, 48, 3), (8, 8, 1)]

@@ -11,8 +11,9 @@ from PIL import Image
 
 import arcaps
 from arcaps import ArcapsError, Loader, Preprocessing
+from arcaps.fields import Options
 from arcaps.preprocessing import to_array
-from arcaps.settings import Options, Recipe
+from arcaps.settings import Recipe
 from arcaps.training import splits as splits_module
 from arcaps.training.recipes import RECIPES
 from arcaps.training.splits import build_model, load_splits

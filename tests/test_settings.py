@@ -7,7 +7,8 @@ import pytest
 
 from arcaps import ArcapsError, Recipe
 from arcaps.cli.options import AugmentationFlags, RecipeFlags
-from arcaps.settings import Augmentation, Options, field_docs, field_types
+from arcaps.fields import Options, field_docs, field_types
+from arcaps.settings import Augmentation
 from arcaps.training.recipes import RECIPES, override, read_recipe
 
 NOT_FLAGS = {"name", "about", "options", "augmentation"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Union, get
 import tyro
 
 from arcaps.errors import ArcapsError
+from arcaps.fields import Settings, field_docs, field_types
 from arcaps.settings import (
     ARCapsNetConfig,
     Augmentation,
@@ -19,10 +20,7 @@ from arcaps.settings import (
     EfficientCapsNetConfig,
     MatrixCapsulesConfig,
     Recipe,
-    Settings,
     StrongConvNetConfig,
-    field_docs,
-    field_types,
 )
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]

@@ -14,10 +14,11 @@ from torch import nn
 from arcaps.data import Data
 from arcaps.data.dataset import as_dataset
 from arcaps.errors import ArcapsError
+from arcaps.fields import Options
 from arcaps.models import Model
 from arcaps.models.base import OWN_NETWORK, copy_weights
 from arcaps.preprocessing import is_number, is_whole
-from arcaps.settings import Options, Recipe
+from arcaps.settings import Recipe
 from arcaps.training.display import Display, TensorBoard
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision

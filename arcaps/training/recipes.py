@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from arcaps.errors import ArcapsError
+from arcaps.fields import Options, field_types
 from arcaps.models import Model
 from arcaps.registry import option_names, unknown
-from arcaps.settings import Augmentation, Options, Recipe, field_types
+from arcaps.settings import Augmentation, Recipe
 
 NOT_FOR_OVERRIDES = ("name", "about", "options")
 FIELDS = [name for name in field_types(Recipe) if name not in (*NOT_FOR_OVERRIDES, "augmentation")]

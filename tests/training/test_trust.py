@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import arcaps
 from arcaps import ArcapsError, Data, Dataset, Run
-from arcaps.settings import Options
+from arcaps.fields import Options
 from arcaps.training import Stopped, register_recipe
 from arcaps.training.inference import evaluate_run
 from arcaps.training.loop import Trainer
