@@ -166,6 +166,17 @@ ROWS = (
     ),
     Row("cifar10+-fast", "CIFAR-10+, our variant", "cifar10+-fast", seeds=(0,), paper=0.8861, target=0.8861),
     Row("cifar10-fast", "CIFAR-10, our variant", "cifar10-fast", seeds=(0,), paper=0.8719, target=0.8719),
+    *(
+        Row(
+            f"cifar10-layers-{layers}",
+            f"CIFAR-10, 10,000 training images, half width, {layers} conv caps layer{'s' * (layers != 1)}",
+            "cifar10-fast",
+            {**PLAIN, "layers": layers, "strides": None, "limit": 10_000, "epochs": 8},
+            seeds=(0,),
+            variation=True,
+        )
+        for layers in range(5)
+    ),
 )
 """In order of priority: every row's first seed, then the others."""
 
