@@ -61,6 +61,20 @@ def test_a_layer_in_sixteen_bits_answers_in_sixteen_bits(spec: str, dtype: torch
     assert all(one.grad is None or one.grad.isfinite().all() for one in layer.parameters())
 
 
+@every_routing
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02)])
+def test_in_sixteen_bits_a_small_presence_is_not_none(spec: str, dtype: torch.dtype, tolerance: float) -> None:
+    routing = made(spec, 5, 10, 6).eval()
+    votes, inputs = torch.randn(50, 10, 5, 6).to(dtype), torch.randn(50, 5, IN_DIM).to(dtype)
+    for scale in (1.0, 0.05, 0.001):
+        presence = (scale * (0.1 + torch.rand(50, 5))).to(dtype)
+        expected = route(routing.double(), votes.double(), presence.double(), inputs.double())
+        found = route(routing.to(dtype), votes, presence, inputs)
+        for one, other in zip(found, expected, strict=True):
+            if one is not None and other is not None:
+                assert (one - other).abs().max() <= tolerance * other.abs().max(), scale
+
+
 @pytest.mark.parametrize("spec", ["em", "spectral", "variational"])
 def test_what_needs_float32_has_it_under_autocast(spec: str) -> None:
     routing = made(spec, 5, 4, 6).eval()
