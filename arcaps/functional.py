@@ -86,9 +86,13 @@ def squash_variant(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*whe
 
 
 def unit(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
-    """Each capsule divided by its length. One whose square is 0 in this format becomes 0, with gradient 0."""
-    length = lengths(capsules).unsqueeze(-1)
-    return capsules / torch.where(length > smallest_length(capsules.dtype), length, torch.inf)
+    """Each capsule divided by its length. One whose square is 0 becomes 0, with gradient 0.
+
+    It is computed in float32 or better: in float16 the square of 0.0001 is 0.
+    """
+    wide = capsules.to(torch.promote_types(capsules.dtype, torch.float32))
+    length = lengths(wide).unsqueeze(-1)
+    return (wide / torch.where(length > smallest_length(wide.dtype), length, torch.inf)).to(capsules.dtype)
 
 
 def smallest_length(dtype: torch.dtype) -> float:
@@ -100,9 +104,12 @@ def shares_of(weights: Float[Tensor, "*where inp"]) -> Float[Tensor, "*where inp
     """Weights divided by their sum. Where the sum is 0, or so small that its square is, all shares are 0.
 
     shares[m] = w[m] / sum over k of w[k]
+
+    It is computed in float32 or better: in float16 the square of 0.0001 is 0.
     """
-    total = sum_over(weights, -1).unsqueeze(-1)
-    return weights / torch.where(total > smallest_length(weights.dtype), total, torch.inf)
+    wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    total = sum_over(wide, -1).unsqueeze(-1)
+    return (wide / torch.where(total > smallest_length(wide.dtype), total, torch.inf)).to(weights.dtype)
 
 
 def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[Tensor, "*where"]:

@@ -154,7 +154,7 @@ class ConvCaps(nn.Module):
         if self.competition.spec != "outputs" and not competes:
             raise ArcapsError(
                 f"routing {self.routing} knows no competition, so {self.competition} would change nothing: "
-                "leave competition out, or give another routing, such as dynamic"
+                "give competition='outputs', or another routing, such as dynamic"
             )
         if self.competition.needs_overlap and self.votes.overlap(*self.votes.kernel) is None:
             raise ArcapsError(

@@ -167,6 +167,25 @@ def test_the_shares_of_every_input_sum_to_one(leak: bool, scale: float) -> None:
     assert gradient.isfinite().all()
 
 
+@pytest.mark.parametrize(("stride", "padding"), [(1, "same"), (2, "valid"), (2, "same")])
+@pytest.mark.parametrize("leak", [False, True])
+def test_overlap_is_the_softmax_over_all_windows_in_plain_loops(leak: bool, stride: int, padding: str) -> None:
+    logits = torch.randn(1, *WindowVotes(2, 1, 3, 1, 3, stride, padding).new_size(4, 5), 3, 18)
+    found = shares(f"overlap(leak={leak})", logits, 3, (4, 5), stride=stride, padding=padding)
+    border = 1 if padding == "same" else 0
+    asked: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}  # of every input capsule: who votes for whom
+    for row, column, n, i, j, m in product(range(logits.shape[1]), range(logits.shape[2]), *map(range, (3, 3, 3, 2))):
+        place = (stride * row + i - border, stride * column + j - border, m)
+        if place[0] in range(4) and place[1] in range(5):
+            asked.setdefault(place, []).append((0, row, column, n, (i * 3 + j) * 2 + m))
+    expected = torch.zeros_like(logits)
+    for votes in asked.values():
+        total = sum(logits[vote].exp() for vote in votes) + leak
+        for vote in votes:
+            expected[vote] = logits[vote].exp() / total
+    torch.testing.assert_close(found, expected, **tolerance())
+
+
 def test_competition_of_outputs_and_of_the_image() -> None:
     logits = torch.randn(2, 3, 4, 5, 6)
     for name, axes in (("outputs", (-2,)), ("image", (-4, -3, -2))):

@@ -43,8 +43,9 @@ def em_routing(
 
     Returned are the capsules `mu`, the coefficients `w` and the presence `A`. Densities stay logarithms, `ln A` is a
     logsigmoid, and the floor keeps the variance of a single vote from being 0. With `damping` below 1 the centre is
-    `damping * mean + (1 - damping) * last centre`, from 0, and the variance is about that centre. Where all inputs are
-    absent, all three are 0. Gradients flow through every iteration.
+    `damping * mean + (1 - damping) * last centre`, from 0, and the variance is about that centre. An output whose mass
+    is 0 in the number format has presence 0. Where all inputs are absent, all three are 0. Gradients flow through every
+    iteration.
 
     `unit` is 1, as in the paper. With `relative` it is the variance of all votes for all outputs together, by the
     weights of the first M-step: the cost then compares an output's Gaussian with a single one for everything, and does

@@ -40,8 +40,11 @@ def eigenvector_by_squaring(
 def principal_direction(rows: Float[Tensor, "*where inp dim"]) -> Float[Tensor, "*where dim"]:
     """The first right singular vector of each matrix, without gradient; its sign is that of the sum of the rows.
 
-    It is the first eigenvector of the smaller one of the two Gram matrices `Y Y^T` and `Y^T Y`.
+    It is the first eigenvector of the smaller one of the two Gram matrices `Y Y^T` and `Y^T Y`. The largest element of
+    the rows is 1. Elements below the resolution of the number format count as 0: their squares may be so small that the
+    solver answers NaN, or fails.
     """
+    rows = torch.where(rows.abs() > torch.finfo(rows.dtype).eps, rows, 0)
     if rows.shape[-2] < rows.shape[-1]:
         direction = unit((rows.mT @ first_eigenvector(rows @ rows.mT).unsqueeze(-1)).squeeze(-1))
     else:

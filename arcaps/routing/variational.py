@@ -171,11 +171,12 @@ class VariationalRouting(Routing, name="variational"):
         compete: Compete = over_outputs,
     ) -> Routed:
         found = variational_routing(votes, iterations=self.iterations, presence=presence, compete=compete)
-        centre, mass = found.posterior.centre, found.posterior.mass
+        centre = found.posterior.centre
         evidence = -found.posterior.log_share.exp() * found.entropy
         capsules = self.norm_of_capsules(centre.flatten(0, -3) if centre.ndim > 2 else centre.unsqueeze(0))
-        capsules = capsules.reshape(centre.shape) * (mass > 0).unsqueeze(-1)
-        chance = self.norm_of_presence(evidence.reshape(-1, self.out_caps, 1)).reshape(mass.shape).sigmoid() * (
-            mass > 0
-        )
+        capsules = capsules.reshape(centre.shape)
+        chance = self.norm_of_presence(evidence.reshape(-1, self.out_caps, 1)).reshape(evidence.shape).sigmoid()
+        if presence is not None:
+            there = (presence > 0).any(-1, keepdim=True)
+            capsules, chance = capsules * there.unsqueeze(-1), chance * there
         return Routed(capsules, found.coefficients, chance)

@@ -87,5 +87,7 @@ def test_it_can_be_exported_with_any_batch() -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(ArcapsError, match="needs a routing that gives presence, not dynamic"):
         create_model("matrix_capsules", routing="dynamic")
+    with pytest.raises(ArcapsError, match="so overlap would change nothing: give competition='outputs'"):
+        create_model("matrix_capsules", routing="spectral")
     with pytest.raises(ArcapsError, match="16x16 is too small"):
         create_model("matrix_capsules", image_size=(16, 16))

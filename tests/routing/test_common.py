@@ -61,6 +61,20 @@ def test_a_layer_in_sixteen_bits_answers_in_sixteen_bits(spec: str, dtype: torch
     assert all(one.grad is None or one.grad.isfinite().all() for one in layer.parameters())
 
 
+@every_routing
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02)])
+def test_in_sixteen_bits_a_small_presence_is_not_none(spec: str, dtype: torch.dtype, tolerance: float) -> None:
+    routing = made(spec, 5, 10, 6).eval()
+    votes, inputs = torch.randn(50, 10, 5, 6).to(dtype), torch.randn(50, 5, IN_DIM).to(dtype)
+    for scale in (1.0, 0.05, 0.001):
+        presence = (scale * (0.1 + torch.rand(50, 5))).to(dtype)
+        expected = route(routing.double(), votes.double(), presence.double(), inputs.double())
+        found = route(routing.to(dtype), votes, presence, inputs)
+        for one, other in zip(found, expected, strict=True):
+            if one is not None and other is not None:
+                assert (one - other).abs().max() <= tolerance * other.abs().max(), scale
+
+
 @pytest.mark.parametrize("spec", ["em", "spectral", "variational"])
 def test_what_needs_float32_has_it_under_autocast(spec: str) -> None:
     routing = made(spec, 5, 4, 6).eval()
@@ -216,8 +230,8 @@ def test_it_can_be_exported_with_any_batch(spec: str) -> None:
             super().__init__()
             self.routing = routing
 
-        def forward(self, votes: Tensor, presence: Tensor, inputs: Tensor) -> Tensor:
-            return route(self.routing, votes, presence, inputs).capsules
+        def forward(self, votes: Tensor, presence: Tensor, inputs: Tensor) -> tuple[Tensor, ...]:
+            return tuple(one for one in route(self.routing, votes, presence, inputs) if one is not None)
 
     module = WithPresence(made(spec, 5, 4, 6)).eval()
 
@@ -228,7 +242,8 @@ def test_it_can_be_exported_with_any_batch(spec: str) -> None:
     program = torch.export.export(module, arguments(3), dynamic_shapes=({0: batch}, {0: batch}, {0: batch}))
     for size in (1, 7):
         given = arguments(size)
-        torch.testing.assert_close(program.module()(*given), module(*given))
+        for one, other in zip(program.module()(*given), module(*given), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("spec", BUILT_IN)
@@ -266,6 +281,16 @@ def test_the_coefficients_sum_to_one_over_what_it_divides(spec: str) -> None:
     torch.testing.assert_close(
         coefficients.sum(-2 if over_outputs else -1), torch.ones(3, 5 if over_outputs else 4).double()
     )
+
+
+@pytest.mark.parametrize(("over", "axis"), [("inputs", -1), ("outputs", -2)])
+def test_random_coefficients_are_the_softmax_of_saved_numbers_that_are_not_trained(over: str, axis: int) -> None:
+    routing, votes = Routing.build(f"random(over='{over}')", 5, 4, 6), torch.randn(3, 4, 5, 6)
+    assert not [*routing.parameters()]
+    expected = routing.state_dict()["frozen"].softmax(axis)
+    found = route(routing, votes)
+    torch.testing.assert_close(found.coefficients, expected.expand(3, 4, 5))
+    torch.testing.assert_close(found.capsules, (expected.unsqueeze(-1) * votes).sum(-2))
 
 
 @every_routing

@@ -113,6 +113,18 @@ def test_capsules_and_presence_are_the_normalised_centre_and_entropy() -> None:
     same(routed.coefficients, found.coefficients)
 
 
+def test_an_output_that_loses_all_inputs_is_that_of_the_prior() -> None:
+    """Its mass is 0 in float32 and hardly more in float64; the priors leave nothing undefined."""
+    votes = torch.tensor([[0.0, 1.0], [300.0, -300.0]], dtype=torch.float64).view(1, 2, 2, 1)
+    single, double = (
+        Routing.build("variational", 2, 2, 1).eval()(votes.to(one)) for one in (torch.float, torch.double)
+    )
+    assert (single.coefficients[0, 1] == 0).all()
+    assert (double.coefficients[0, 1] > 0).all()
+    torch.testing.assert_close(single.capsules.double(), double.capsules)
+    torch.testing.assert_close(single.presence.double(), double.presence)
+
+
 def test_the_norms_see_the_batch_in_training_and_the_past_in_evaluation() -> None:
     routing = Routing.build("variational", 5, 3, 4)
     votes = 3 + torch.randn(64, 3, 5, 4)
