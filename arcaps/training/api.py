@@ -224,15 +224,13 @@ def resumed_recipe(run: Run, recipe: str | Recipe | None, overrides: dict[str, A
 def extend(run: Run, recipe: Recipe, processes: Processes) -> None:
     """Write down a larger number of epochs. The result of the shorter run is kept beside."""
     before = run.recipe.epochs
-    if recipe.epochs == before:
-        return
-    if processes.first:
+    if processes.first and recipe.epochs != before:
         if recipe.schedule in ("one_cycle", "cosine"):
             logger.warning("the %s schedule is stretched: the learning rate becomes larger again", recipe.schedule)
         if run.result is not None:
             (run.path / "result.json").rename(run.path / f"result-{before}-epochs.json")
         run.write_config({**run.config, "recipe": recipe.as_dict()})
-    processes.broadcast("")
+    processes.broadcast("")  # by all: one that reads the settings late finds them written already
 
 
 def hold(run: Run) -> Any:

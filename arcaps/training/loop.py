@@ -214,11 +214,19 @@ class Trainer:
         self.step += 1
 
     def micro_batches(self, batch: Batch) -> list[Batch]:
-        """The batch in parts of at most `micro_batch` images."""
-        size = self.session.micro_batch or len(batch.images)
+        """The batch in parts of at most `micro_batch` images.
+
+        All processes make the same number of parts, since BatchNorm waits for all of them in each part. They may
+        differ by one image, so the parts of one may be smaller, or with `micro_batch` 1 one part larger.
+        """
+        least, most = batch.total // self.processes.world, -(-batch.total // self.processes.world)
+        size = self.session.micro_batch or most
+        count = min(-(-most // size), least)
+        usual = -(-len(batch.images) // size) == count
         tensors = {name: value for name, value in batch._asdict().items() if isinstance(value, Tensor)}
-        cut = {name: value.split(size) for name, value in tensors.items()}
-        count = len(cut["images"])
+        cut: dict[str, Any] = {
+            name: value.split(size) if usual else value.tensor_split(count) for name, value in tensors.items()
+        }
         return [batch._replace(**{name: values[number] for name, values in cut.items()}) for number in range(count)]
 
     def note(self, losses: dict[str, Tensor], count: int) -> None:
