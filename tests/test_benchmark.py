@@ -26,6 +26,15 @@ def result() -> Benchmark:
         return bench(("ar_capsnet", "capsule_net"), ("mnist",), rounds=2, batch_size=2, growth=True)
 
 
+def test_which_processors_compute_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = ({"cpu_name": "bf16", "avx2": True}, {"avx512_bf16": False, "amx_bf16": True}, {"avx512_bf16": False})
+    found = []
+    for capabilities in cases:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda known=capabilities: known)
+        found.append(arcaps.benchmark.computes_in_bfloat16())
+    assert found == [False, True, False]
+
+
 def test_every_act_of_every_model_is_timed(result: Benchmark) -> None:
     operations = [(row.model, row.operation, row.batch_size) for row in result.timings if row.precision == "float32"]
     assert operations == [
