@@ -18,13 +18,13 @@ from arcaps.fields import Options
 from arcaps.models import Model
 from arcaps.models.base import OWN_NETWORK, copy_weights
 from arcaps.preprocessing import is_number, is_whole
-from arcaps.settings import Recipe
+from arcaps.settings import FROM_THE_DATA, Recipe
 from arcaps.training.display import Display, TensorBoard
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision
 from arcaps.training.inference import open_model
 from arcaps.training.loop import Session, Trainer, evaluate_best
-from arcaps.training.recipes import CHANGES, FIELDS, FROM_THE_DATA, find_recipe, override
+from arcaps.training.recipes import CHANGES, FIELDS, find_recipe, override
 from arcaps.training.run import Run
 from arcaps.training.splits import build_model, load_splits, with_absolute_paths
 
