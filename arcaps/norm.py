@@ -64,6 +64,8 @@ def moments(values: Float[Tensor, "batch channels *size"]) -> Moments:
 class BatchNorm(nn.BatchNorm2d):
     """BatchNorm as in Keras, over the images of all processes: what is learned does not depend on their number.
 
+        y = w (x - mean(x)) / sqrt(var(x) + 1e-3) + b      of each channel, mean and variance over the batch
+
     A channel with a single value, as capsules of one image without positions have, becomes its bias, and the running
     statistics stay: one value does not say how much it varies.
     """

@@ -168,8 +168,8 @@ class Dataset:
     def split(self, fraction: float, *, seed: int = 0) -> tuple["Dataset", "Dataset"]:
         """Hold out a `fraction` of the images, class by class: what is left, and what is held out, each in order.
 
-        The whole number is exact, every class gives its part to within one image, and at least one. An image with
-        several classes counts for the rarest of them.
+        Every class gives its part to within one image, and at least one image; the whole number is exact, unless a
+        class is so small that its part would be none. An image with several classes counts for the rarest of them.
         """
         held_out = hold_out(self.groups(), fraction, seed)
         return self.take((~held_out).nonzero().flatten()), self.take(held_out.nonzero().flatten())

@@ -70,7 +70,10 @@ class Session:
 
 
 def move_average(decay: float, averaged: list[Tensor], current: list[Tensor], steps: Tensor) -> None:
-    """Move the averages towards the current values. The first steps count more, so that no start is remembered."""
+    """Move the averages towards the current values. The first steps count more, so that no start is remembered.
+
+    average <- k average + (1 - k) value,   k = min(decay, (1 + steps) / (10 + steps))
+    """
     count = int(steps)
     kept = min(decay, (1 + count) / (10 + count))
     for average, value in zip(averaged, current, strict=True):
