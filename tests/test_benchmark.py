@@ -23,7 +23,8 @@ def result() -> Benchmark:
         patch.setattr(arcaps.benchmark, "MATMUL_SIDE", 64)
         patch.setattr(arcaps.benchmark, "ROUND_SECONDS", 0.01)
         patch.setattr(arcaps.benchmark, "growth_settings", lambda: [("batch", "2", {"layers": 0}, 2)])
-        return bench(("ar_capsnet", "capsule_net"), ("mnist",), rounds=2, batch_size=2, growth=True)
+        models, precisions = ("ar_capsnet", "capsule_net"), ("float32",)
+        return bench(models, ("mnist",), rounds=2, batch_size=2, precisions=precisions, growth=True)
 
 
 def test_which_processors_compute_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
