@@ -261,6 +261,9 @@ class Trainer:
         images = totals.pop("images")
         self.epoch += 1
         errors = {name: self.error(dataset) for name, dataset in self.validations().items()}
+        if not all(map(math.isfinite, errors.values())):
+            way = "let the evaluation's error be a finite number"
+            raise ArcapsError(f"epoch {self.epoch} has the errors {errors}: {way}")
         self.seconds += time.monotonic() - self.started
         self.started = time.monotonic()
         line = {

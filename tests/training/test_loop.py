@@ -233,6 +233,12 @@ def test_micro_batches_give_the_same_gradients(tmp_path: Path) -> None:
         torch.testing.assert_close(weights(cut)[name], value, rtol=1e-4, atol=1e-5)
 
 
+def test_an_error_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trainer, "error", lambda *_: float("nan"))
+    with pytest.raises(ArcapsError, match=r"epoch 1 has the errors .*nan.*: let the evaluation's error be a finite"):
+        arcaps.train("digits", run=tmp_path / "run", **TINY)
+
+
 def test_all_processes_make_the_same_number_of_parts() -> None:
     """BatchNorm adds up the sums of all processes in each part: one part more in one of them, and all wait for ever."""
     cases = [
