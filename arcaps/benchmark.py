@@ -204,6 +204,11 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
+def computes_in_bfloat16() -> bool:
+    """Whether the processor has instructions for bfloat16: AVX-512 BF16, AMX or those of Arm."""
+    return any("bf16" in name and there is True for name, there in torch.cpu.get_capabilities().items())
+
+
 def gflops(took: float) -> float:
     """The GFLOP/s of a product of square matrices that took this number of seconds."""
     return 2 * MATMUL_SIDE**3 / took / 1e9
@@ -237,7 +242,7 @@ def bench(
     keep_freed_memory()
     notes = []
     if precisions is None:
-        has_it = choose_precision("auto", CPU) == torch.bfloat16
+        has_it = computes_in_bfloat16()
         precisions = ("float32", "bfloat16") if has_it else ("float32",)
         if not has_it:
             notes.append("bfloat16 was not timed: this processor does not compute in it")

@@ -48,7 +48,12 @@ class Competition(nn.Module, Named, ABC, kind="competition"):
 
 
 class OutputCompetition(Competition, name="outputs"):
-    """An input divides itself among the output capsules of one position: each window over it gets all of it."""
+    """An input divides itself among the output capsules of one position: each window over it gets all of it.
+
+    c[n, m] = exp(b[n, m]) / sum over outputs k of exp(b[k, m])
+
+    With a leak the denominator is 1 + this sum.
+    """
 
     def forward(
         self,
@@ -63,6 +68,8 @@ class OutputCompetition(Competition, name="outputs"):
 
 class OverlapCompetition(Competition, name="overlap"):
     """An input capsule divides itself among all outputs of all windows over it (matrix capsules, 2018).
+
+        c[w, n, i] = exp(b[w, n, i]) / sum over windows v over i and outputs k of exp(b[v, k, i])
 
     It needs votes that come from a single capsule each (`window`, `matrix`).
     """
@@ -90,7 +97,10 @@ class OverlapCompetition(Competition, name="overlap"):
 
 
 class ImageCompetition(Competition, name="image"):
-    """An input channel divides itself among all outputs of all positions, as in DeepCaps' 3D routing."""
+    """An input channel divides itself among all outputs of all positions, as in DeepCaps' 3D routing.
+
+    c[w, n, m] = exp(b[w, n, m]) / sum over positions v and outputs k of exp(b[v, k, m])
+    """
 
     def forward(
         self,

@@ -113,7 +113,10 @@ def shares_of(weights: Float[Tensor, "*where inp"]) -> Float[Tensor, "*where inp
 
 
 def normalised_entropy(coefficients: Float[Tensor, "*where choices"]) -> Float[Tensor, "*where"]:
-    """The entropy over its largest value, in 0..1: 0 where one gets all, 1 where all get the same."""
+    """The entropy over its largest value, in 0..1: 0 where one gets all, 1 where all get the same.
+
+    H = - sum over k of p[k] log p[k] / log K,   p[k] = c[k] / sum over j of c[j]
+    """
     choices = coefficients.shape[-1]
     if choices == 1:
         return torch.zeros_like(coefficients[..., 0])
@@ -185,7 +188,10 @@ def layer_norm(
     weight: Float[Tensor, " dim"] | None = None,
     bias: Float[Tensor, " dim"] | None = None,
 ) -> Float[Tensor, "*where dim"]:
-    """Each capsule with mean 0 and variance 1, then scaled and shifted. The result lies in memory as the capsules."""
+    """Each capsule with mean 0 and variance 1, then scaled and shifted. The result lies in memory as the capsules.
+
+    y[d] = w[d] (u[d] - mean(u)) / sqrt(var(u) + 1e-5) + b[d]      mean and variance over the elements d
+    """
     if not along_positions(capsules.unsqueeze(-2)):
         return F.layer_norm(capsules, capsules.shape[-1:], weight, bias, EPSILON)
     normal = LayerNorm.apply(capsules)

@@ -277,14 +277,17 @@ class ClassCaps(ConvCaps):
             size, got = ("x".join(map(str, s)) for s in (self.in_size, capsules.poses.shape[1:3]))
             raise ArcapsError(f"this class layer was made for {size} positions, got {got}: make it with in_size={got}")
         poses, presence, coefficients = super().forward(capsules)
-        poses = poses[:, 0, 0]
-        if self.layout == "code":
-            poses = rearrange(poses.flatten(1), "b (dim caps) -> b caps dim", caps=poses.shape[1])
         return Capsules(
-            poses,
+            self.of_channels(poses[:, 0, 0]),
             None if presence is None else presence[:, 0, 0],
             None if coefficients is None else coefficients[:, 0, 0],
         )
+
+    def of_channels(self, channels: Float[Tensor, "batch caps dim"]) -> Float[Tensor, "batch caps dim"]:
+        """The class capsules that these output channels make, by the layout."""
+        if self.layout == "text":
+            return channels
+        return rearrange(channels.flatten(1), "b (dim caps) -> b caps dim", caps=channels.shape[1])
 
 
 class Decoder(nn.Module):

@@ -125,7 +125,10 @@ class SpreadLoss(Loss, name="spread"):
 
 
 class CrossEntropy(Loss, name="cross_entropy"):
-    """Minus the logarithm of the right class's probability; of several classes, the mean."""
+    """Minus the logarithm of the right class's probability; of several classes, the mean.
+
+    L = - sum over n of T_n log p_n / sum over n of T_n,   p = softmax(logits)
+    """
 
     def forward(
         self,

@@ -62,7 +62,13 @@ def moments(values: Float[Tensor, "batch channels *size"]) -> Moments:
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """BatchNorm as in Keras, over the images of all processes: what is learned does not depend on their number."""
+    """BatchNorm as in Keras, over the images of all processes: what is learned does not depend on their number.
+
+        y = w (x - mean(x)) / sqrt(var(x) + 1e-3) + b      of each channel, mean and variance over the batch
+
+    A channel with a single value, as capsules of one image without positions have, becomes its bias, and the running
+    statistics stay: one value does not say how much it varies.
+    """
 
     def __init__(self, channels: int, momentum: float = 0.01) -> None:
         super().__init__(channels, eps=1e-3, momentum=momentum)
@@ -70,17 +76,19 @@ class BatchNorm(nn.BatchNorm2d):
     def forward(
         self, input: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
-        if not (self.training and over_processes()):
+        several, single = over_processes(), input.numel() == input.shape[1]
+        if not self.training or not (several or single):
             return self.forward_alone(input)
         values = input.to(torch.promote_types(input.dtype, torch.float32))
         mean, variance, unbiased = moments(values)
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean.detach().to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(unbiased.detach().to(self.running_var.dtype), self.momentum)
+        if several:
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            assert self.momentum is not None
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean.detach().to(self.running_mean.dtype), self.momentum)
+            self.running_var.lerp_(unbiased.detach().to(self.running_var.dtype), self.momentum)
         scale = self.weight * (variance + self.eps).rsqrt()
         normed = (values - mean.view(1, -1, 1, 1)) * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         return normed.to(input.dtype)

@@ -62,8 +62,7 @@ class Preprocessing:
         """One image or several, files or arrays of any size, as the batch of floats that the model takes."""
         if isinstance(images, Tensor) and images.ndim == 4:
             return self(self.batch_pixels(images))
-        several = [images] if isinstance(images, ONE_IMAGE) else images
-        pixels = [self.pixels(image) for image in several]
+        pixels = [self.pixels(image) for image in each_image(images)]
         if not pixels:
             raise ArcapsError("there are no images to prepare: give at least one")
         return self(torch.stack(pixels))
@@ -147,6 +146,13 @@ class Preprocessing:
             found = f"size {values['size']} and {values['channels']} channels"
             raise ArcapsError(f"the preprocessing gives {found}, and the model has size {size} and {channels} channels")
         return cls(**values)
+
+
+def each_image(images: Any) -> Any:
+    """The images one by one: of a single one a list, of an array or a tensor with four axes its parts."""
+    if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
+        return list(images)
+    return [images] if isinstance(images, ONE_IMAGE) else images
 
 
 def check_fields(size: object, channels: object, fit: object, divide_by: object, invert: object) -> None:

@@ -66,7 +66,10 @@ class PresenceScore(Score, name="presence"):
 
 
 class LinearScore(Score, name="linear"):
-    """A logit for each class, the scalar product of its capsule and a vector; the scores are their softmax."""
+    """A logit for each class, the scalar product of its capsule and a vector; the scores are their softmax.
+
+    z[n] = w[n] . u[n] + b[n],   score[n] = exp(z[n]) / sum over k of exp(z[k])
+    """
 
     def __init__(self, classes: int, dim: int, max_length: float | None) -> None:
         super().__init__(classes, dim, max_length)

@@ -124,6 +124,10 @@ class ModelConfig(Settings):
         return {known.name: getattr(self, known.name) for known in fields(self)}
 
 
+FROM_THE_DATA = tuple(known.name for known in fields(ModelConfig))
+"""Options of a model that come from the data."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BackboneConfig(ModelConfig):
     """The shapes of ar_capsnet, which dense_head has too; the defaults are the paper's MNIST network."""

@@ -6,7 +6,10 @@ from statistics import mean, stdev
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """The 95 % confidence interval of a share seen in `count` cases (Wilson's score interval)."""
+    """The 95 % confidence interval of a share seen in `count` cases (Wilson's score interval).
+
+    (p + z^2 / 2n  -+  z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n),   z = 1.96
+    """
     n, p, z = count, share, 1.959964
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -22,7 +25,10 @@ STUDENT = (
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % confidence interval of the mean of a few independent values (Student); None for one value."""
+    """The 95 % confidence interval of the mean of a few independent values (Student); None for one value.
+
+    mean -+ t s / sqrt(n)      s: the standard deviation, t: the quantile for n - 1 degrees of freedom
+    """
     if len(values) < 2:
         return None
     degrees = len(values) - 1

@@ -23,7 +23,17 @@ def result() -> Benchmark:
         patch.setattr(arcaps.benchmark, "MATMUL_SIDE", 64)
         patch.setattr(arcaps.benchmark, "ROUND_SECONDS", 0.01)
         patch.setattr(arcaps.benchmark, "growth_settings", lambda: [("batch", "2", {"layers": 0}, 2)])
-        return bench(("ar_capsnet", "capsule_net"), ("mnist",), rounds=2, batch_size=2, growth=True)
+        models, precisions = ("ar_capsnet", "capsule_net"), ("float32",)
+        return bench(models, ("mnist",), rounds=2, batch_size=2, precisions=precisions, growth=True)
+
+
+def test_which_processors_compute_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = ({"cpu_name": "bf16", "avx2": True}, {"avx512_bf16": False, "amx_bf16": True}, {"avx512_bf16": False})
+    found = []
+    for capabilities in cases:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda known=capabilities: known)
+        found.append(arcaps.benchmark.computes_in_bfloat16())
+    assert found == [False, True, False]
 
 
 def test_every_act_of_every_model_is_timed(result: Benchmark) -> None:

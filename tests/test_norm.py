@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
 
-from arcaps import ConvCaps
+from arcaps import ClassCaps, ConvCaps
 from arcaps.norm import BatchNorm
 
 SHARES = [slice(0, 3), slice(3, 8)]
@@ -63,6 +63,19 @@ def test_unequal_shares_give_the_values_and_gradients_of_the_whole_batch(tmp_pat
     for share in shares:
         torch.testing.assert_close(share["mean"], whole["mean"])
         torch.testing.assert_close(share["variance"], whole["variance"])
+
+
+def test_a_single_value_becomes_the_bias_and_leaves_the_statistics() -> None:
+    norm = BatchNorm(4).train()
+    torch.nn.init.uniform_(norm.bias)
+    before = {name: value.clone() for name, value in norm.named_buffers()}
+    value = torch.randn(1, 4, 1, 1, requires_grad=True)
+    assert torch.equal(norm(value).flatten(), norm.bias)
+    (gradient,) = torch.autograd.grad(norm(value).sum(), value)
+    assert gradient.isfinite().all()
+    assert all(torch.equal(value, before[name]) for name, value in norm.named_buffers())
+    layer = ClassCaps(2, 4, 3, 4, in_size=5, activation="capsule(norm=True)").train()
+    assert layer(torch.randn(1, 5, 5, 2, 4)).poses.isfinite().all()  # a last batch of one image
 
 
 def test_shares_by_themselves_would_differ() -> None:

@@ -106,6 +106,14 @@ def test_a_data_set_is_not_inverted_twice() -> None:
     assert torch.equal(test.fit(plain.preprocessing).images, plain.images)
 
 
+def test_an_array_with_four_axes_is_several_images() -> None:
+    images = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)  # (count, height, width, channels)
+    wanted = Preprocessing((3, 4), 3)
+    found = wanted.prepare(images)
+    assert torch.equal(found, wanted.prepare([images[0], images[1]]))
+    assert torch.equal(found, wanted.prepare(torch.from_numpy(images).permute(0, 3, 1, 2)))
+
+
 def test_preprocessing_divides_bytes() -> None:
     pixels = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
     torch.testing.assert_close(Preprocessing()(pixels), torch.tensor([[[[0.0, 0.2, 1.0]]]]))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from einops import rearrange
+import torch.nn.functional as F
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -45,6 +46,22 @@ def as_maps(
     return rearrange(coefficients, "b out inp -> b 1 1 out inp")
 
 
+def class_shares(layer: ClassCaps) -> Float[Tensor, "classes out"]:
+    """The part of each class capsule's elements that comes from each output channel, by the layout of the layer."""
+    numbers = torch.arange(layer.out_caps, dtype=torch.float32, device=layer.votes.weight.device)
+    elements = layer.of_channels(numbers.view(1, -1, 1).expand(1, -1, layer.out_dim))
+    return F.one_hot(elements[0].long(), layer.out_caps).float().mean(1)
+
+
+def of_classes(
+    maps: Float[Tensor, "batch height width out channels"], layer: ConvCaps
+) -> Float[Tensor, "batch height width out channels"]:
+    """The coefficients of the class capsules: the mean over the output channels that each is made of."""
+    if not isinstance(layer, ClassCaps):
+        return maps
+    return einsum(class_shares(layer), maps, "classes out, b h w out m -> b h w classes m")
+
+
 @dataclass(frozen=True)
 class LayerAttention:
     """The routing of one layer."""
@@ -55,7 +72,8 @@ class LayerAttention:
     choices: int
     """The number of inputs or outputs that they sum over."""
     coefficients: Float[Tensor, "classes height width out channels"]
-    """The mean coefficients over the images of each class, at each position."""
+    """The mean coefficients over the images of each class, at each position; in a class layer those of the class
+    capsules."""
     entropy: Float[Tensor, "classes height width"]
     """The normalised entropy, the mean over images and capsules. In a class layer over inputs: of the capsule of the
     true class."""
@@ -144,8 +162,8 @@ def attention(
             found = model(images).coefficients
             for name, layer in layers.items():
                 maps = as_maps(found[name], layer)
-                surety = layer_entropy(maps, over[name], labels if name == "class_caps" else None)
-                for totals, values in ((sums, maps), (unsure, surety)):
+                surety = layer_entropy(maps, over[name], layer, labels)
+                for totals, values in ((sums, of_classes(maps, layer)), (unsure, surety)):
                     totals.setdefault(name, torch.zeros(classes, *values.shape[1:], dtype=torch.float64))
                     class_means(values, labels, totals[name])
         accuracy, length = without_channel(capsule_net, chosen, None, 0, batch_size)
@@ -173,17 +191,16 @@ def attention(
 
 
 def layer_entropy(
-    maps: Float[Tensor, "batch height width out channels"], over: Over, labels: Int[Tensor, " batch"] | None
+    maps: Float[Tensor, "batch height width out channels"], over: Over, layer: ConvCaps, labels: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch height width"]:
-    """The entropy at each position: of the capsule of the class `labels`, or the mean over capsules."""
+    """The entropy at each position, the mean over the output channels; in a class layer those of the true class."""
     if over == "outputs":
         return normalised_entropy(rearrange(maps, "b h w out m -> b h w m out")).mean(-1)
     entropy = normalised_entropy(maps)
-    if labels is None:
+    if not isinstance(layer, ClassCaps):
         return entropy.mean(-1)
-    return rearrange(
-        of_class(rearrange(entropy, "b h w out -> b out (h w)"), labels), "b (h w) -> b h w", w=maps.shape[2]
-    )
+    by_class = einsum(class_shares(layer), entropy, "classes out, b h w out -> b classes h w")
+    return of_class(by_class.flatten(2), labels).unflatten(1, maps.shape[1:3])
 
 
 def without_channel(

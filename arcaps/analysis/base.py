@@ -66,12 +66,12 @@ def class_capsules(
     model: CapsuleClassifier, images: Float[Tensor, "batch channels height width"]
 ) -> tuple[Float[Tensor, "batch classes dim"], Float[Tensor, "batch classes dim"]]:
     """The class capsules before their bound (tanh, or squash) and after it."""
-    activation = model.class_caps.activation
-    routed: list[Tensor] = []
-    with activation.register_forward_pre_hook(lambda _, inputs: routed.append(inputs[0])):
+    layer = model.class_caps
+    routed: list[Tensor] = []  # several with `images_at_once`
+    with layer.activation.register_forward_pre_hook(lambda _, inputs: routed.append(inputs[0])):
         after = model(images).capsules
     assert after is not None
-    return activation.transform(routed[0])[:, 0, 0], after
+    return layer.of_channels(layer.activation.transform(torch.cat(routed))[:, 0, 0]), after
 
 
 def of_class(capsules: Float[Tensor, "batch classes dim"], labels: Int[Tensor, " batch"]) -> Float[Tensor, "batch dim"]:

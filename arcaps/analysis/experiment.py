@@ -62,7 +62,7 @@ class Settings:
     count: int | None = None
     """The number of test images; None: the experiment's default."""
     classes: tuple[str, ...] | None = None
-    """Classes for perturb, by name; None: the first ten."""
+    """Classes for perturb, by name; None: the first ten that have images."""
     dims: tuple[int, ...] | None = None
     """Dimensions for perturb; None: all."""
     layers: bool = True

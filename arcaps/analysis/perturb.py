@@ -207,7 +207,8 @@ class PerturbExperiment(Experiment, name="perturb"):
 
     def run(self, subject: Subject, settings: Settings) -> Measurement:
         """Change each dimension, and decode."""
-        classes = settings.classes if settings.classes is not None else subject.dataset.class_names[:10]
+        names, there = subject.dataset.class_names, subject.dataset.class_counts().nonzero().flatten()[:10]
+        classes = [names[label] for label in there] if settings.classes is None else settings.classes
         count = 50 if settings.count is None else min(50, settings.count)
         found = perturb(subject.model, subject.dataset, classes=classes, dims=settings.dims, count=count)
         arrays = {"images": found.images, "pictures": found.pictures}

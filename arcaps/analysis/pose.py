@@ -227,10 +227,10 @@ def pose(
     """Read the true transformation from the class capsule, or from the last layer of a CNN, and from the pixels.
 
     `dataset` is affNIST (regenerated), whose transformations are known; images of any other data set are transformed
-    here by the same ranges, in the size they have. Of versions of one digit side by side only one is used (10,000
-    images at most, spread evenly), so that no digit is on both sides of a fold. Features wider than `components`
-    (by default the width of the class capsule, or 32) are tested whole and reduced to that width by their principal
-    components. `layers` adds the read-out from every layer.
+    here by the same ranges, in the size they have. Of images with known transformations 10,000 at most are used, spread
+    evenly: of the 320,000 test images one version of each digit, so that no digit is on both sides of a fold.
+    Features wider than `components` (by default the width of the class capsule, or 32) are tested whole and reduced to
+    that width by their principal components. `layers` adds the read-out from every layer.
     """
     most = 10_000 if dataset.transforms is not None else None
     chosen = transformed(choose_images(model, dataset, most if count is None else min(count, most or count)), seed)

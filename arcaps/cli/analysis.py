@@ -49,7 +49,7 @@ def analyze(
         data: The name of a data set, or a folder of images; by default the test images of the run.
         others: Further runs, or .safetensors files, to compare with in align, pose and robustness.
         count: The number of test images; by default all, in robustness 2,000 and in attention 1,000.
-        classes: Classes for perturb, by name; by default the first ten.
+        classes: Classes for perturb, by name; by default the first ten that have images.
         dims: Dimensions for perturb; by default all.
         layers: Whether pose also reads from every layer.
         skip_broken: Leave out files of your own that cannot be read.

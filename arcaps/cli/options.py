@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import tyro
 from arcaps.errors import ArcapsError
 from arcaps.fields import Settings, field_docs, field_types
 from arcaps.settings import (
+    FROM_THE_DATA,
     ARCapsNetConfig,
     Augmentation,
     CapsuleNetConfig,
@@ -66,7 +66,6 @@ def hide_empty_defaults(command: Callable[..., None]) -> None:
             command.__annotations__[name] = Annotated[parameter.annotation, hint]
 
 
-FROM_THE_DATA = ("image_size", "channels", "classes")
 MODELS = (
     ARCapsNetConfig,
     CapsuleNetConfig,
@@ -117,8 +116,3 @@ def join_settings(more: tuple[str, ...], *flags: Mapping[str, Any]) -> dict[str,
     for name in further.keys() & named.keys():
         raise ArcapsError(f"{name} is given by --set and by --{name.replace('_', '-')}: give it once")
     return {**named, **further}
-
-
-def report(line: str) -> None:
-    """Print progress to stderr; stdout is for results."""
-    print(line, file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Integer, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, Subset, SubsetRandomSampler
@@ -16,7 +16,7 @@ from arcaps.data.warp import Transform
 from arcaps.errors import ArcapsError
 from arcaps.preprocessing import Preprocessing, is_number, is_whole, to_array
 
-Labels: TypeAlias = Int[Tensor, " count"] | Float[Tensor, "count classes"]
+Labels: TypeAlias = Integer[Tensor, " count"] | Float[Tensor, "count classes"]
 Example: TypeAlias = tuple[Any, ...]
 """An image, its class number or its row of 0 and 1, and its mask if there are masks."""
 UNLABELLED = 255
@@ -52,6 +52,8 @@ class Dataset:
         own = replace(self.preprocessing, size=self.image_size, channels=self.channels)
         object.__setattr__(self, "preprocessing", own)
         object.__setattr__(self, "class_names", tuple(map(str, self.class_names)))
+        if not self.several_labels:  # bytes would be taken for a mask where labels are indices
+            object.__setattr__(self, "labels", self.labels.long())
 
     @classmethod
     def from_arrays(
@@ -166,8 +168,8 @@ class Dataset:
     def split(self, fraction: float, *, seed: int = 0) -> tuple["Dataset", "Dataset"]:
         """Hold out a `fraction` of the images, class by class: what is left, and what is held out, each in order.
 
-        The whole number is exact, every class gives its part to within one image, and at least one. An image with
-        several classes counts for the rarest of them.
+        Every class gives its part to within one image, and at least one image; the whole number is exact, unless a
+        class is so small that its part would be none. An image with several classes counts for the rarest of them.
         """
         held_out = hold_out(self.groups(), fraction, seed)
         return self.take((~held_out).nonzero().flatten()), self.take(held_out.nonzero().flatten())

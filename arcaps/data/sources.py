@@ -30,7 +30,6 @@ from arcaps.storage import read_file, write_file
 
 logger = logging.getLogger("arcaps")
 
-Report = Callable[[str], None]
 Tensors = dict[str, Tensor]
 
 

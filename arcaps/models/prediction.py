@@ -8,13 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from arcaps.errors import ArcapsError, listed
 from arcaps.image_files import ImageError, is_single_colour, list_images
-from arcaps.preprocessing import ONE_IMAGE, Picture, Preprocessing, is_whole, to_array
+from arcaps.preprocessing import Picture, Preprocessing, each_image, is_whole, to_array
 
 logger = logging.getLogger("arcaps")
 
@@ -63,9 +62,7 @@ class Predictor:
         """Predict images of any kind, one by one as batches are done."""
         if not is_whole(batch_size) or batch_size < 1:
             raise ArcapsError(f"batch_size is {batch_size!r}: give a whole number, at least 1")
-        several = [images] if isinstance(images, ONE_IMAGE) else images
-        if isinstance(images, Tensor | np.ndarray) and images.ndim == 4:
-            several = list(images)
+        several = each_image(images)
         if not isinstance(several, Iterable) or isinstance(several, bytes | Mapping):
             kind = type(images).__name__
             raise ArcapsError(f"{kind} is not an image: give a file, a Pillow image, an array or a tensor, or several")

@@ -18,13 +18,13 @@ from arcaps.fields import Options
 from arcaps.models import Model
 from arcaps.models.base import OWN_NETWORK, copy_weights
 from arcaps.preprocessing import is_number, is_whole
-from arcaps.settings import Recipe
+from arcaps.settings import FROM_THE_DATA, Recipe
 from arcaps.training.display import Display, TensorBoard
 from arcaps.training.distributed import Processes, join_processes
 from arcaps.training.evaluate import choose_precision
 from arcaps.training.inference import open_model
 from arcaps.training.loop import Session, Trainer, evaluate_best
-from arcaps.training.recipes import CHANGES, FIELDS, FROM_THE_DATA, find_recipe, override
+from arcaps.training.recipes import CHANGES, FIELDS, find_recipe, override
 from arcaps.training.run import Run
 from arcaps.training.splits import build_model, load_splits, with_absolute_paths
 
@@ -224,15 +224,13 @@ def resumed_recipe(run: Run, recipe: str | Recipe | None, overrides: dict[str, A
 def extend(run: Run, recipe: Recipe, processes: Processes) -> None:
     """Write down a larger number of epochs. The result of the shorter run is kept beside."""
     before = run.recipe.epochs
-    if recipe.epochs == before:
-        return
-    if processes.first:
+    if processes.first and recipe.epochs != before:
         if recipe.schedule in ("one_cycle", "cosine"):
             logger.warning("the %s schedule is stretched: the learning rate becomes larger again", recipe.schedule)
         if run.result is not None:
             (run.path / "result.json").rename(run.path / f"result-{before}-epochs.json")
         run.write_config({**run.config, "recipe": recipe.as_dict()})
-    processes.broadcast("")
+    processes.broadcast("")  # by all: one that reads the settings late finds them written already
 
 
 def hold(run: Run) -> Any:

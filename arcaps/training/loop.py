@@ -70,7 +70,10 @@ class Session:
 
 
 def move_average(decay: float, averaged: list[Tensor], current: list[Tensor], steps: Tensor) -> None:
-    """Move the averages towards the current values. The first steps count more, so that no start is remembered."""
+    """Move the averages towards the current values. The first steps count more, so that no start is remembered.
+
+    average <- k average + (1 - k) value,   k = min(decay, (1 + steps) / (10 + steps))
+    """
     count = int(steps)
     kept = min(decay, (1 + count) / (10 + count))
     for average, value in zip(averaged, current, strict=True):
@@ -214,11 +217,19 @@ class Trainer:
         self.step += 1
 
     def micro_batches(self, batch: Batch) -> list[Batch]:
-        """The batch in parts of at most `micro_batch` images."""
-        size = self.session.micro_batch or len(batch.images)
+        """The batch in parts of at most `micro_batch` images.
+
+        All processes make the same number of parts, since BatchNorm waits for all of them in each part. They may
+        differ by one image, so the parts of one may be smaller, or with `micro_batch` 1 one part larger.
+        """
+        least, most = batch.total // self.processes.world, -(-batch.total // self.processes.world)
+        size = self.session.micro_batch or most
+        count = min(-(-most // size), least)
+        usual = -(-len(batch.images) // size) == count
         tensors = {name: value for name, value in batch._asdict().items() if isinstance(value, Tensor)}
-        cut = {name: value.split(size) for name, value in tensors.items()}
-        count = len(cut["images"])
+        cut: dict[str, Any] = {
+            name: value.split(size) if usual else value.tensor_split(count) for name, value in tensors.items()
+        }
         return [batch._replace(**{name: values[number] for name, values in cut.items()}) for number in range(count)]
 
     def note(self, losses: dict[str, Tensor], count: int) -> None:
@@ -250,6 +261,9 @@ class Trainer:
         images = totals.pop("images")
         self.epoch += 1
         errors = {name: self.error(dataset) for name, dataset in self.validations().items()}
+        if not all(map(math.isfinite, errors.values())):
+            way = "let the evaluation's error be a finite number"
+            raise ArcapsError(f"epoch {self.epoch} has the errors {errors}: {way}")
         self.seconds += time.monotonic() - self.started
         self.started = time.monotonic()
         line = {

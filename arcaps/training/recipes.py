@@ -9,13 +9,11 @@ from arcaps.errors import ArcapsError
 from arcaps.fields import Options, field_types
 from arcaps.models import Model
 from arcaps.registry import option_names, unknown
-from arcaps.settings import Augmentation, Recipe
+from arcaps.settings import FROM_THE_DATA, Augmentation, Recipe
 
 NOT_FOR_OVERRIDES = ("name", "about", "options")
 FIELDS = [name for name in field_types(Recipe) if name not in (*NOT_FOR_OVERRIDES, "augmentation")]
 CHANGES = list(field_types(Augmentation))
-FROM_THE_DATA = ("image_size", "channels", "classes")
-"""Options of a model that come from the data."""
 
 MODERN: dict[str, Any] = {
     "optimiser": "adamw",

@@ -70,11 +70,14 @@ def load_splits(
         train, validation = train.split(recipe.validation, seed=recipe.seed)
     if not len(train):
         raise ArcapsError(f"{recipe.data or train.name} has too few images to train on: give more of each class")
+    for name, part in (("validation", validation), ("test", test)):
+        if not len(part):
+            raise ArcapsError(f"the {name} part of {recipe.data or part.name} has no images: give some")
     parts = Data(train, validation, test)
     description: dict[str, Any] = {"data": parts.describe()}
     refuse_changes(recipe.data, (stored or {}).get("data"), parts, strict)
     if recipe.limit is not None:
-        train = train.take(torch.arange(min(recipe.limit, len(train))))
+        train = limit_images(train, recipe.limit)
     if not recipe.test_data:
         return Splits(train, validation, test, description=description)
     other = load_data(
@@ -87,6 +90,14 @@ def load_splits(
         test_validation = match_classes(test_validation, train.class_names)
         test_validation = test_validation.take(torch.arange(0, len(test_validation), versions))
     return Splits(train, augment_once(validation, recipe), test, test_validation, description)
+
+
+def limit_images(dataset: Dataset, most: int) -> Dataset:
+    """The first images, at most so many; spread evenly, where the images lie class by class as in folders."""
+    groups, count = dataset.groups(), min(most, len(dataset))
+    blocks = 1 + int(groups.diff().ne(0).sum())
+    in_blocks = blocks == len(groups.unique())
+    return dataset.take(torch.arange(count) * len(dataset) // count if in_blocks else torch.arange(count))
 
 
 WHOLE_FOLDER: dict[str, Any] = {"test": 1.0}

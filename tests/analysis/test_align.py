@@ -111,8 +111,14 @@ def test_the_protocol_in_plain_loops(trained: Classifier, digits: Dataset) -> No
 
 
 def test_before_and_after_the_bound(digits: Dataset) -> None:
-    for name, bound in (("ar_capsnet", torch.tanh), ("capsule_net", None)):
-        model = small_model(name)
+    cases: list[tuple[str, Any, dict[str, Any]]] = [
+        ("ar_capsnet", torch.tanh, {}),
+        ("ar_capsnet", torch.tanh, {"layout": "code"}),
+        ("ar_capsnet", torch.tanh, {"images_at_once": 2}),
+        ("capsule_net", None, {}),
+    ]
+    for name, bound, options in cases:
+        model = small_model(name, **options)
         assert isinstance(model, CapsuleClassifier)
         before, after = class_capsules(model, digits.images[:3].float() / 255)
         assert torch.equal(after, model(digits.images[:3].float() / 255).capsules)

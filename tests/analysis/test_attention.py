@@ -47,6 +47,21 @@ def test_the_coefficients_of_ar_capsnet(trained: Classifier, digits: Dataset) ->
     )
 
 
+def test_class_capsules_of_several_channels() -> None:
+    """In the layout of the code an element of class j's capsule comes from output channel (j + k N) // D."""
+    model = small_model("ar_capsnet", layout="code")
+    assert isinstance(model, CapsuleClassifier)
+    images = noise_images((28, 28, 1), 10)
+    last = attention(model, images).layers[-1]
+    with torch.no_grad():
+        raw = model(images.images[3:4].float() / 255).coefficients["class_caps"][0].double()  # the image of class 3
+    dim = model.class_caps.out_dim
+    channels = [place // dim for place in range(3, 10 * dim, 10)]
+    torch.testing.assert_close(last.by_channel()[3, 0, 0], raw[channels].mean(0), rtol=0, atol=1e-6)
+    entropy = normalised_entropy(raw[channels]).mean()
+    torch.testing.assert_close(last.entropy[3, 0, 0], entropy, rtol=0, atol=1e-6)
+
+
 def test_capsule_net_has_maps_in_its_class_layer() -> None:
     model = small_model("capsule_net")
     assert isinstance(model, CapsuleClassifier)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from arcaps import ArcapsError, Classifier, Dataset
-from arcaps.analysis import perturb
-from arcaps.analysis.perturb import move_dimensions
+from arcaps.analysis import Settings, Subject, perturb
+from arcaps.analysis.perturb import PerturbExperiment, move_dimensions
 from arcaps.functional import keep_one
 from arcaps.models.capsules import CapsuleClassifier
 from tests.analysis.conftest import SHAPES, noise_images, small_model
@@ -60,6 +60,12 @@ def test_every_capsule_network(name: str, reach: float, shape: tuple[int, int, i
     found = perturb(small_model(name, shape), noise_images(shape), dims=[0, 1], count=2)
     assert found.pictures.shape == (10, 2, 11, channels, height, width)
     assert found.offsets[-1] == pytest.approx(reach)  # a quarter of the longest capsule
+
+
+def test_the_experiment_passes_over_classes_without_images(digits: Dataset) -> None:
+    some = digits.take(((digits.labels == 2) | (digits.labels == 5)).nonzero().flatten())
+    found = PerturbExperiment().run(Subject("run", small_model("ar_capsnet"), some), Settings(count=2, dims=(0,)))
+    assert list(found.record["classes"]) == ["2", "5"]
 
 
 def test_mistakes(digits: Dataset) -> None:

@@ -21,6 +21,14 @@ from arcaps.data.digits import first_of_each
 from arcaps.data.sources import data_directory, stored_file
 
 
+def test_class_numbers_of_any_kind_are_indices() -> None:
+    images = torch.zeros(4, 1, 2, 2, dtype=torch.uint8)
+    for kind in (torch.uint8, torch.int32, torch.int64):  # indexed by bytes, a tensor takes them for a mask
+        dataset = Dataset("kind", images, torch.tensor([1, 2, 3, 3], dtype=kind), tuple("abcd"))
+        assert dataset.labels.dtype == torch.int64
+        assert match_classes(dataset, tuple("dcba")).labels.tolist() == [2, 1, 0, 0]
+
+
 def test_the_embedded_digits_are_balanced() -> None:
     data = load_data("digits")
     assert data.train is not None

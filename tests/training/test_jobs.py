@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from arcaps import ArcapsError, Run
+import arcaps
+from arcaps import ArcapsError, Data, Dataset, Run
 from arcaps.training import Stopped
 from arcaps.training.jobs import Job, run_jobs
 from arcaps.training.loop import move_average
-from arcaps.training.splits import load_splits
+from arcaps.training.recipes import find_recipe
+from arcaps.training.splits import limit_images, load_splits
 
 TINY: dict[str, Any] = {"limit": 200, "epochs": 1, "dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4}
 
@@ -32,6 +34,22 @@ def test_limit_uses_no_more_training_images(tmp_path: Path) -> None:
     job = Job("few", "digits", TINY)
     run_jobs([job], tmp_path, silent=True, report=False)
     assert job.run(tmp_path).metrics[0]["step"] == 4  # 200 images in batches of 50
+
+
+def test_a_limit_takes_of_every_class_where_images_lie_class_by_class() -> None:
+    labels = torch.tensor([2, 2, 2, 2, 0, 0, 0, 0, 1, 1])
+    dataset = Dataset("blocks", torch.zeros(10, 1, 2, 2, dtype=torch.uint8), labels, tuple("abc"))
+    assert limit_images(dataset, 5).labels.tolist() == [2, 2, 0, 0, 1]
+    assert limit_images(dataset, 99).labels.tolist() == labels.tolist()
+    mixed = dataset.take(torch.tensor([4, 0, 8, 1, 5, 9]))
+    assert limit_images(mixed, 3).labels.tolist() == [0, 2, 1]  # the first ones
+
+
+def test_parts_without_images_are_refused_before_the_training() -> None:
+    data = arcaps.load_data("digits").test
+    for name, parts in {"validation": (data, data[:0], data), "test": (data, data, data[:0])}.items():
+        with pytest.raises(ArcapsError, match=f"the {name} part of .* has no images"):
+            load_splits(find_recipe("digits"), given=Data(*parts))
 
 
 def test_a_job_that_another_process_begins_meanwhile_is_left_to_it(

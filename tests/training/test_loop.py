@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +17,16 @@ from safetensors.torch import load_file
 
 import arcaps
 from arcaps import ArcapsError, Run
-from arcaps.data import Data, Dataset
+from arcaps.data import Batch, Data, Dataset
 from arcaps.losses import spread_loss
 from arcaps.training import Stopped
 from arcaps.training import splits as splits_module
+from arcaps.training.api import extend
 from arcaps.training.distributed import Processes
 from arcaps.training.loop import Session, Trainer, evaluate_best
 from arcaps.training.recipes import find_recipe
 
+CPU = torch.device("cpu")
 TINY: dict[str, Any] = {
     "epochs": 2,
     "batch_size": 50,
@@ -228,6 +231,53 @@ def test_micro_batches_give_the_same_gradients(tmp_path: Path) -> None:
     cut = arcaps.train("digits", run=tmp_path / "cut", micro_batch=20, **options)
     for name, value in weights(one).items():
         torch.testing.assert_close(weights(cut)[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_an_error_that_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trainer, "error", lambda *_: float("nan"))
+    with pytest.raises(ArcapsError, match=r"epoch 1 has the errors .*nan.*: let the evaluation's error be a finite"):
+        arcaps.train("digits", run=tmp_path / "run", **TINY)
+
+
+def test_all_processes_make_the_same_number_of_parts() -> None:
+    """BatchNorm adds up the sums of all processes in each part: one part more in one of them, and all wait for ever."""
+    cases = [
+        (total, world, micro)
+        for total in (2, 3, 5, 7, 8, 101)
+        for world in (1, 2, 3)
+        for micro in (None, 1, 2, 3, 50)
+        if world <= total
+    ]
+    for total, world, micro in cases:
+        counts = set()
+        for rank in range(world):
+            own = torch.arange(total)[rank::world]
+            batch = Batch(own.view(-1, 1, 1, 1).float(), own, total)
+            process = SimpleNamespace(session=Session(micro_batch=micro), processes=Processes(rank, world, CPU))
+            parts = Trainer.micro_batches(process, batch)  # type: ignore[arg-type]
+            counts.add(len(parts))
+            assert torch.equal(torch.cat([part.labels for part in parts]), own)
+            sizes = [len(part.images) for part in parts]
+            assert min(sizes) > 0
+            assert max(sizes) <= (total if micro is None else max(micro, 2))
+            if world == 1 and micro is not None:
+                assert sizes[:-1] == [micro] * (len(sizes) - 1)
+        assert len(counts) == 1, (total, world, micro)
+
+
+def test_a_process_that_comes_late_to_an_extension_still_waits_with_the_others(tmp_path: Path) -> None:
+    class Late(Processes):
+        def broadcast(self, text: str) -> str:
+            calls.append(self.rank)
+            return text
+
+    recipe = find_recipe("digits", epochs=2)
+    run = Run.create(tmp_path / "run", recipe, {})
+    calls: list[int] = []
+    for rank in (0, 1):  # the second one reads the settings after the first one wrote them
+        extend(run, replace(recipe, epochs=3), Late(rank, 2, CPU))
+    assert calls == [0, 1]
+    assert run.recipe.epochs == 3
 
 
 def test_eta_and_the_spread_margin_grow_with_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
