@@ -41,6 +41,11 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if autocasts(device) else nullcontext()
 
 
+def widened(values: Tensor) -> Tensor:
+    """The values in float32; float64 stays."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
     """The Euclidean length of each capsule. At the zero capsule both its derivatives are zero, not NaN.
 
@@ -90,7 +95,7 @@ def unit(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
 
     It is computed in float32 or better: in float16 the square of 0.0001 is 0.
     """
-    wide = capsules.to(torch.promote_types(capsules.dtype, torch.float32))
+    wide = widened(capsules)
     length = lengths(wide).unsqueeze(-1)
     return (wide / torch.where(length > smallest_length(wide.dtype), length, torch.inf)).to(capsules.dtype)
 
@@ -107,7 +112,7 @@ def shares_of(weights: Float[Tensor, "*where inp"]) -> Float[Tensor, "*where inp
 
     It is computed in float32 or better: in float16 the square of 0.0001 is 0.
     """
-    wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    wide = widened(weights)
     total = sum_over(wide, -1).unsqueeze(-1)
     return (wide / torch.where(total > smallest_length(wide.dtype), total, torch.inf)).to(weights.dtype)
 

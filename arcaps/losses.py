@@ -1,4 +1,7 @@
-"""The losses. Targets are class numbers, or a 1 for every class that is there: an image may show several."""
+"""The losses, in float32 or better.
+
+Targets are class numbers, or a 1 for every class that is there: an image may show several.
+"""
 
 from abc import ABC, abstractmethod
 from math import isfinite
@@ -10,6 +13,7 @@ from torch import Tensor, nn
 
 from arcaps.compat import is_transformed
 from arcaps.errors import ArcapsError
+from arcaps.functional import widened
 from arcaps.registry import Named
 
 Targets = Int[Tensor, " batch"] | Float[Tensor, "batch classes"]
@@ -46,6 +50,7 @@ def margin_loss(
 
     Equation 11 of "Attention routing between capsules" (2019), after "Dynamic routing between capsules" (2017).
     """
+    scores = widened(scores)
     targets = as_several(targets, scores)
     too_short = (present - scores).relu().square()
     too_long = (scores - absent).relu().square()
@@ -59,6 +64,7 @@ def spread_loss(scores: Float[Tensor, "batch classes"], targets: Targets, *, mar
 
     `a_t` is the score of the class that is there; of several, the mean of their losses.
     """
+    scores = widened(scores)
     targets = as_several(targets, scores)
     short = (margin - (scores.unsqueeze(-1) - scores.unsqueeze(-2))).relu().square()  # (batch, t, i)
     pairs = targets.unsqueeze(-1) * (1 - targets).unsqueeze(-2)

@@ -14,6 +14,7 @@ from torch.distributed.nn.functional import all_reduce
 
 from arcaps.compat import is_transformed
 from arcaps.errors import ArcapsError
+from arcaps.functional import widened
 
 _seen: list[Literal["whole", "part", "again"]] = ["whole"]
 """What norms see at this moment is the last one: the whole batch, a part of it, or a part that they have seen."""
@@ -79,7 +80,7 @@ class BatchNorm(nn.BatchNorm2d):
         several, single = over_processes(), input.numel() == input.shape[1]
         if not self.training or not (several or single):
             return self.forward_alone(input)
-        values = input.to(torch.promote_types(input.dtype, torch.float32))
+        values = widened(input)
         mean, variance, unbiased = moments(values)
         if several:
             assert self.running_mean is not None

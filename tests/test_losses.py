@@ -33,6 +33,19 @@ def test_a_row_with_a_single_one_is_the_class_number(name: str) -> None:
     torch.testing.assert_close(one, other, **tolerance())
 
 
+@pytest.mark.parametrize("loss", ["margin", "spread"])
+def test_scores_and_losses_are_in_float32_under_autocast(loss: str) -> None:
+    model = create_model("ar_capsnet", **SMALL, loss=loss).float()
+    batch = Batch(torch.rand(4, 1, 12, 12).float(), torch.tensor([0, 1, 2, 0]), 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model(batch.images)
+        losses = model.losses(output, batch)
+    assert output.capsules.dtype == torch.bfloat16
+    torch.testing.assert_close(output.scores, output.capsules.float().norm(dim=-1) / 2)  # sqrt(4)
+    assert {value.dtype for value in losses.values()} == {torch.float32}
+    assert margin_loss(output.scores.bfloat16(), batch.labels).dtype == torch.float32
+
+
 def test_several_labels_by_hand() -> None:
     scores, rows = torch.tensor([[0.95, 0.5, 0.3]]), torch.tensor([[1.0, 1.0, 0.0]])
     assert margin_loss(scores, rows).item() == pytest.approx(0.4**2 + 0.5 * 0.2**2)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from arcaps.capsules import Routed
 from arcaps.competition import over_outputs
 from arcaps.errors import ArcapsError
-from arcaps.functional import mix_votes, softmax_of_present, without_autocast
+from arcaps.functional import mix_votes, softmax_of_present, widened, without_autocast
 from arcaps.registry import Named
 from arcaps.votes import ConvVotes
 
@@ -108,8 +108,7 @@ def mix_by_logits(
 
     The softmax is computed in float32 or better.
     """
-    dtype = logits.dtype
-    logits = logits.to(torch.promote_types(dtype, torch.float32))
+    dtype, logits = logits.dtype, widened(logits)
     if over == "inputs":
         coefficients = softmax_of_present(logits, None if presence is None else presence.unsqueeze(-2))
     else:
