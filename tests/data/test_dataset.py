@@ -243,6 +243,8 @@ def test_torch_data_sets_that_are_not_right_are_named() -> None:
         Dataset.from_torch(TorchDigits(lambda image: image[:, : next(sizes)]))
     with pytest.raises(ArcapsError, match="example 0 is not an image with a label"):
         Dataset.from_torch([torch.zeros(1, 4, 4)])
+    with pytest.raises(ArcapsError, match=r"give arcaps\.Dataset\.from_arrays\(images, labels\)"):
+        as_dataset((np.zeros((9, 28, 28), np.uint8), np.zeros(9, np.int64)))
 
 
 def test_several_labels_and_masks_go_with_their_images() -> None:
