@@ -88,6 +88,7 @@ def show_data(
         seed: For the choice of images and for the augmentation.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
+    from arcaps import figures
     from arcaps.data import Augmentation, contact_sheet, load_data
     from arcaps.preprocessing import check_size
 
@@ -113,5 +114,5 @@ def show_data(
         there = ", ".join(key for key, value in chosen.items() if value is not None)
         raise ArcapsError(f"{name} has no {part} part: there are {there}")
     augment = Augmentation(**augmentation) if augmentation else None
-    contact_sheet(dataset, count=count, augmentation=augment, seed=seed).save(out)
+    contact_sheet(dataset, count=count, augmentation=augment, seed=seed, font_file=figures.font_file()).save(out)
     print(f"{out}: {min(count, len(dataset))} of {len(dataset):,} images of {dataset.name}")

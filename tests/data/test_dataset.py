@@ -19,6 +19,7 @@ from arcaps.data.catalogue import MNIST, assemble
 from arcaps.data.dataset import as_dataset
 from arcaps.data.digits import first_of_each
 from arcaps.data.sources import data_directory, stored_file
+from arcaps.figures import font_file
 
 
 def test_the_embedded_digits_are_balanced() -> None:
@@ -94,6 +95,16 @@ def test_a_contact_sheet_shows_images_and_their_labels() -> None:
     digit = test.images[first[test.labels[first].sort(stable=True).indices[0]], 0]
     shown = sheet.crop((6, 25, 62, 81)).convert("L").resize((28, 28), 0)
     assert np.array_equal(np.asarray(shown), digit.numpy())
+
+
+def test_labels_of_a_contact_sheet_may_be_in_other_alphabets() -> None:
+    """With the font inside Pillow, Cyrillic letters are all the same box."""
+    images = torch.zeros(1, 28, 28, dtype=torch.uint8)
+    sheets = [
+        np.asarray(contact_sheet(Dataset.from_arrays(images, [name]), font_file=font_file())).tobytes()
+        for name in ("кот", "пёс")
+    ]
+    assert sheets[0] != sheets[1]
 
 
 def few(count: int = 6) -> Dataset:
