@@ -27,7 +27,7 @@ from arcaps.memory import require_memory
 Fit = Literal["pad", "scale"]
 Picture: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[Any] | Tensor
 """An image file, a Pillow image, an array (height, width) or (height, width, channels), or a tensor with the channels
-first; arrays and tensors hold bytes."""
+first; arrays and tensors hold bytes. An array whose first axis alone can be the channels, 1 or 3, has them first."""
 ONE_IMAGE = (str, os.PathLike, Image.Image, np.ndarray, Tensor)
 
 
@@ -193,6 +193,8 @@ def to_array(image: object) -> NDArray[np.uint8]:
         return read_image(image)
     if isinstance(image, Image.Image):
         return image_to_bytes(image)
+    if isinstance(image, tuple):
+        raise ArcapsError("a tuple is not an image: of a data set give the images alone, such as dataset.images")
     if not isinstance(image, np.ndarray | Tensor):
         raise ArcapsError(f"{type(image).__name__} is not an image: give a file, a Pillow image, an array or a tensor")
     if image.dtype not in (torch.uint8, np.uint8):
@@ -202,6 +204,8 @@ def to_array(image: object) -> NDArray[np.uint8]:
     array = np.asarray(array)
     if array.ndim == 2:
         array = array[:, :, None]
+    if isinstance(image, np.ndarray) and array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
+        array = np.moveaxis(array, 0, 2)  # as Dataset.from_arrays takes them, too
     if array.ndim != 3 or 0 in array.shape:
         wanted = "(channels, height, width)" if isinstance(image, Tensor) else "(height, width, channels)"
         raise ArcapsError(f"an image has the shape {tuple(image.shape)}: give (height, width) or {wanted}")

@@ -41,6 +41,8 @@ def as_path(what: str, value: object) -> Path:
 
 def write_whole(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write all of it or nothing: a temporary file beside `path`, flushed to the disk, takes its name at the end."""
+    if path.is_dir():
+        raise ArcapsError(f"{path} is a folder: give the name of a file in it")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

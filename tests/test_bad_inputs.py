@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -54,6 +55,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_file({"weight": torch.zeros(2)}, folder / "other.safetensors")
     (folder / "empty_folder").mkdir()
     (folder / "flat_folder").mkdir()
+    (folder / "other_files" / "cat").mkdir(parents=True)
+    (folder / "other_files" / "cat" / "1.heic").write_bytes(b"x")
     shutil.copy(folder / "good.png", folder / "flat_folder")
     config = json.loads((run.path / "config.json").read_text())
     for name, content in bad_configs(config).items():
@@ -238,6 +241,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("info", "ar_capsnet", "--classes", "0"),
     ("info", "@run/model.safetensors", "--layers", "2"),
     ("sweep", "digits", "--grid", "dim"),
+    ("sweep", "digits", "--grid", "dim=4", "--folder", "@good.png/sweep"),
+    ("compare", "digits", "--rows", "uniform", "--folder", "@good.png/compare"),
     ("sweep", "digits", "--grid", "dim="),
     ("sweep", "digits", "--grid", "dim=0"),
     ("sweep", "digits", "--grid", "dim=4", "dim=8"),
@@ -374,6 +379,10 @@ CALLS: dict[str, Any] = {
     "micro batch": lambda place: arcaps.train("digits", micro_batch=-1),
     "minutes": lambda place: arcaps.train("digits", max_minutes=float("nan")),
     "data number": lambda place: arcaps.train("digits", data=3),
+    "data tuple": lambda place: arcaps.train("digits", data=(np.zeros((9, 28, 28), np.uint8), np.zeros(9, np.int64))),
+    "predict examples": lambda place: ANY.predict(place / "run", arcaps.load_data("digits").test[:2]),
+    "load folder of other files": lambda place: arcaps.load_folder(place / "other_files"),
+    "export to a folder": lambda place: arcaps.export_onnx(arcaps.load("digits"), place),
     "open run": lambda place: arcaps.open_run(place / "none"),
     "open run device": lambda place: arcaps.open_run(place / "run", device="gpu"),
     "predict nothing": lambda place: arcaps.predict(place / "run", []),

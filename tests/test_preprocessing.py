@@ -114,6 +114,14 @@ def test_an_array_with_four_axes_is_several_images() -> None:
     assert torch.equal(found, wanted.prepare(torch.from_numpy(images).permute(0, 3, 1, 2)))
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_arrays_may_have_the_channels_first(channels: int) -> None:
+    """As `Dataset.from_arrays` takes them: an axis of 1 or 3 that is alone at the front is the channels."""
+    image = np.random.default_rng(0).integers(0, 256, (5, 6, channels), np.uint8)
+    assert np.array_equal(to_array(np.moveaxis(image, 2, 0)), image)
+    assert to_array(np.zeros((3, 4, 3), np.uint8)).shape == (3, 4, 3)
+
+
 def test_preprocessing_divides_bytes() -> None:
     pixels = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
     torch.testing.assert_close(Preprocessing()(pixels), torch.tensor([[[[0.0, 0.2, 1.0]]]]))

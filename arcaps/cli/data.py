@@ -88,8 +88,9 @@ def show_data(
         seed: For the choice of images and for the augmentation.
         data_dir: The data directory; by default ARCAPS_DATA, or the platform's cache folder.
     """
-    from arcaps.data import Augmentation, contact_sheet, load_data
+    from arcaps.data import Augmentation, load_data
     from arcaps.preprocessing import check_size
+    from arcaps.reports.sheet import save_sheet
 
     if count < 1:
         raise ArcapsError(f"count is {count}: give at least 1")
@@ -113,5 +114,5 @@ def show_data(
         there = ", ".join(key for key, value in chosen.items() if value is not None)
         raise ArcapsError(f"{name} has no {part} part: there are {there}")
     augment = Augmentation(**augmentation) if augmentation else None
-    contact_sheet(dataset, count=count, augmentation=augment, seed=seed).save(out)
+    save_sheet(dataset, out, count=count, augmentation=augment, seed=seed)
     print(f"{out}: {min(count, len(dataset))} of {len(dataset):,} images of {dataset.name}")

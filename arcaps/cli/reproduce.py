@@ -80,7 +80,11 @@ def print_status(only: tuple[str, ...], seeds: tuple[int, ...], folder: Path, re
         known = f"{rest[-1] / 60:.0f} min left" if rest[-1] else ""
         print(f"{job.name:26} {job.state(folder):9} {len(run.metrics):3} epochs  {accuracy:7} {known:14} {row.title}")
     unknown = rest.count(None)
-    more = f", and {unknown} run{'' if unknown == 1 else 's'} without an estimate" if unknown else ""
+    runs = f"{unknown} run{'' if unknown == 1 else 's'} without an estimate"
+    if rest and unknown == len(rest):
+        print(f"{runs}: there are no records of these rows in {records}")
+        return
+    more = f", and {runs}" if unknown else ""
     print(
         f"about {sum(filter(None, rest)) / 3600:.1f} hours left{more}; runs that have not begun: by the rows' records"
     )

@@ -345,6 +345,8 @@ def as_dataset(data: Any, class_names: Sequence[str] | None = None) -> Dataset:
         return as_dataset(examples_of(data), class_names)
     if isinstance(data, Subset) and isinstance(data.dataset, Dataset | Subset):
         return as_dataset(data.dataset, class_names)[data.indices]
+    if isinstance(data, tuple) and any(isinstance(part, np.ndarray | Tensor) for part in data):
+        raise ArcapsError("data is a tuple of arrays: give arcaps.Dataset.from_arrays(images, labels)")
     if isinstance(data, str) or not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         kind = type(data).__name__
         raise ArcapsError(f"data is {kind}: give a Dataset, a Data, a torch data set or a DataLoader")

@@ -2,7 +2,8 @@
 
 import logging
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,8 +59,33 @@ def from_folders(path: Path) -> list[Example]:
         empty += [] if files else [folder.relative_to(path).as_posix()]
     if not examples or empty:
         what = f"no images in {listed(empty)}" if empty else "no sub-folders with images"
-        raise ArcapsError(f"{path} has {what}: put the images of each class into a sub-folder of its own")
+        way = "put the images of each class into a sub-folder of its own"
+        raise ArcapsError(f"{path} has {what}: {unread(folder for _, folder in classes) or way}")
+    if len(folders) == 1 and len(within := classes_within(folders[0])) > 1 and not parts:
+        logger.warning("%s has classes one folder deeper (%s): give %s", path, listed(within), folders[0])
     return examples
+
+
+def unread(folders: Iterable[Path]) -> str:
+    """What to do where class folders hold files, but none with the extension of an image that Pillow reads."""
+    kinds: Counter[str] = Counter()
+    for folder in folders:
+        if not list_images(folder):
+            kinds.update(file.suffix or "no extension" for file in folder.iterdir() if is_visible_file(file))
+    found = listed(f"{kind} ({count})" for kind, count in kinds.most_common())
+    return found and f"their files have extensions that are not read, {found}: convert them to PNG or JPEG"
+
+
+def is_visible_file(path: Path) -> bool:
+    """Whether a path is a file that is not hidden."""
+    return path.is_file() and not path.name.startswith(".")
+
+
+def classes_within(folder: Path) -> list[str]:
+    """The sub-folders with images of a folder that has no images beside them."""
+    if any(file.parent == folder for file in list_images(folder)):
+        return []
+    return [below.name for below in sub_folders(folder) if list_images(below)]
 
 
 def sub_folders(path: Path) -> list[Path]:

@@ -19,10 +19,12 @@ def contact_sheet(
     columns: int = 12,
     augmentation: Augmentation | None = None,
     seed: int = 0,
+    font_file: str | None = None,
 ) -> Image.Image:
     """A picture of `count` images, drawn at random and in the order of their classes, each above its label.
 
     With an `augmentation`, each image stands to the left of what the augmentation made of it.
+    `font_file` is a TrueType font for the labels; the one inside Pillow has few letters besides English ones.
     """
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(dataset), generator=generator)[:count]
@@ -41,7 +43,7 @@ def contact_sheet(
         "RGB", (GAP + columns * (width + GAP), 2 * GAP + 2 * TEXT + rows * (height + TEXT + 2 * GAP)), "white"
     )
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(TEXT - 2)
+    font = ImageFont.truetype(font_file, TEXT - 3) if font_file else ImageFont.load_default(TEXT - 2)
     title = f"{dataset.name}: {len(tiles)} of {len(dataset):,}"
     draw.text((GAP, GAP), title if augmentation is None else f"{title}; right: augmented", "black", font)
     for place, tile in enumerate(tiles):

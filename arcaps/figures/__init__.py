@@ -6,7 +6,7 @@ Every module of this package is imported, so that the figures of a new experimen
 import importlib
 import pkgutil
 
-from arcaps.figures.base import FIGURES, register_figures, save, save_both
+from arcaps.figures.base import FIGURES, font_file, register_figures, save, save_both
 from arcaps.figures.benchmark import bench_chart
 from arcaps.figures.compare import comparison_chart
 from arcaps.figures.training import confusion_matrix, image_grid, learning_curves
@@ -19,6 +19,7 @@ __all__ = [
     "bench_chart",
     "comparison_chart",
     "confusion_matrix",
+    "font_file",
     "image_grid",
     "learning_curves",
     "register_figures",

@@ -90,6 +90,11 @@ def register_figures(experiment: str) -> Callable[[FigureMaker], FigureMaker]:
     return register
 
 
+def font_file() -> str:
+    """The file of the font that comes with matplotlib: Latin, Greek, Cyrillic and Arabic letters among others."""
+    return str(font_manager.findfont("DejaVu Sans"))
+
+
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure; the suffix of the path is the format."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -79,22 +79,27 @@ def write_report(
     write_whole(Path(path) / "report.md", ("\n\n".join(sections) + "\n").encode())
 
 
+def count_epochs(metrics: Sequence[Mapping[str, Any]]) -> str:
+    """The number of epochs in words: "1 epoch", "20 epochs"."""
+    return f"{len(metrics)} epoch{'' if len(metrics) == 1 else 's'}"
+
+
 def headline(result: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> str:
     """The test, for a classifier its accuracy with the interval, and which epoch it is of."""
     test = result["test"]
-    chosen = {"epoch": result["epoch"], "error": result["validation_error"], "epochs": len(metrics)}
+    chosen = {"epoch": result["epoch"], "error": result["validation_error"], "epochs": count_epochs(metrics)}
     if "accuracy" not in test:
         text = (
             "Test: {summary}, by the model of epoch {epoch}, which has the lowest validation error ({error:.4g}) of "
-            "{epochs} epochs."
+            "{epochs}."
         )
         return fill(text, {**chosen, "summary": result.get("summary", "")})
     low, high = test["interval_95"]
     lines = [
         fill(
             "Test accuracy: **{accuracy:.2%}** (95 % confidence interval {low:.2%} to {high:.2%}) on {count:,} images "
-            "of {data}, by the model of epoch {epoch}, which has the lowest validation error ({error:.2%}) of {epochs} "
-            "epochs.",
+            "of {data}, by the model of epoch {epoch}, which has the lowest validation error ({error:.2%}) of "
+            "{epochs}.",
             {**test, **chosen, "low": low, "high": high},
         )
     ]
@@ -116,7 +121,9 @@ def settings_table(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
     rows.append(["model", f"{model.name}, {model.parameter_count():,} trainable parameters"])
     if metrics:
         last = metrics[-1]
-        rows.append(["training", f"{len(metrics)} epochs, {last['step']:,} steps, {last['seconds'] / 60:.1f} minutes"])
+        rows.append(
+            ["training", f"{count_epochs(metrics)}, {last['step']:,} steps, {last['seconds'] / 60:.1f} minutes"]
+        )
     rows += [
         [name.replace("_", " "), setting(value)]
         for name, value in recipe.items()

@@ -83,7 +83,10 @@ def run_jobs(
         job.require_same(folder)
         job.settings()
     began = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArcapsError(f"{folder} cannot be written: {error.strerror}: give another --folder") from None
     for number, job in enumerate(jobs, start=1):
         run = job.run(folder)
         left = None if max_minutes is None else max(0.0, max_minutes - (time.monotonic() - began) / 60)

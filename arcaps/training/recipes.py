@@ -159,7 +159,7 @@ RECIPES = {
         ),
         Recipe(
             "folder",
-            "images of your own: give --data",
+            "images of your own, with --data FOLDER",
             "",
             **MODERN,
             batch_size=20,  # small folders need steps

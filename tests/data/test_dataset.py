@@ -19,6 +19,7 @@ from arcaps.data.catalogue import MNIST, assemble
 from arcaps.data.dataset import as_dataset
 from arcaps.data.digits import first_of_each
 from arcaps.data.sources import data_directory, stored_file
+from arcaps.figures import font_file
 
 
 def test_class_numbers_of_any_kind_are_indices() -> None:
@@ -102,6 +103,16 @@ def test_a_contact_sheet_shows_images_and_their_labels() -> None:
     digit = test.images[first[test.labels[first].sort(stable=True).indices[0]], 0]
     shown = sheet.crop((6, 25, 62, 81)).convert("L").resize((28, 28), 0)
     assert np.array_equal(np.asarray(shown), digit.numpy())
+
+
+def test_labels_of_a_contact_sheet_may_be_in_other_alphabets() -> None:
+    """With the font inside Pillow, Cyrillic letters are all the same box."""
+    images = torch.zeros(1, 28, 28, dtype=torch.uint8)
+    sheets = [
+        np.asarray(contact_sheet(Dataset.from_arrays(images, [name]), font_file=font_file())).tobytes()
+        for name in ("кот", "пёс")
+    ]
+    assert sheets[0] != sheets[1]
 
 
 def few(count: int = 6) -> Dataset:
@@ -251,6 +262,8 @@ def test_torch_data_sets_that_are_not_right_are_named() -> None:
         Dataset.from_torch(TorchDigits(lambda image: image[:, : next(sizes)]))
     with pytest.raises(ArcapsError, match="example 0 is not an image with a label"):
         Dataset.from_torch([torch.zeros(1, 4, 4)])
+    with pytest.raises(ArcapsError, match=r"give arcaps\.Dataset\.from_arrays\(images, labels\)"):
+        as_dataset((np.zeros((9, 28, 28), np.uint8), np.zeros(9, np.int64)))
 
 
 def test_several_labels_and_masks_go_with_their_images() -> None:

@@ -144,6 +144,26 @@ def test_a_class_with_too_few_images_is_named(folder: Path) -> None:
         load_folder(folder)
 
 
+def test_files_that_are_not_read_are_named_by_extension(tmp_path: Path) -> None:
+    """The folders are not empty: the way out is another format, not another folder."""
+    (tmp_path / "cat").mkdir()
+    for name in ("1.heic", "2.heic", ".hidden"):
+        (tmp_path / "cat" / name).write_bytes(b"x")
+    with pytest.raises(ArcapsError, match=r"no images in cat: .* \.heic \(2\): convert them to PNG or JPEG"):
+        load_folder(tmp_path)
+
+
+def test_classes_one_folder_deeper_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("cat", "dog"):
+        for number in range(4):
+            write(tmp_path / "whole" / "all" / name / f"{number}.png")
+    load_folder(tmp_path / "whole")
+    assert f"(cat, dog): give {tmp_path / 'whole' / 'all'}" in caplog.text
+    caplog.clear()
+    load_folder(tmp_path / "whole" / "all")
+    assert "give" not in caplog.text
+
+
 def test_other_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArcapsError, match="no images in empty"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from arcaps import ArcapsError, train
+from arcaps.cli.reproduce import print_status
 from arcaps.training import reproduce as module
 from arcaps.training.reproduce import ROWS, Row, choose_rows, queue, remaining_seconds, reproduce
 
@@ -95,3 +96,10 @@ def test_the_time_left_is_that_of_the_run_or_else_of_the_records_of_its_row(plac
     assert remaining_seconds(ROW, job, **places) == 2 * 10.0
     train("digits", run=job.run(places["folder"]).path, silent=True, report=False, test=False, **job.overrides)
     assert remaining_seconds(ROW, job, **places) == 0.0  # all epochs, only the test is left
+
+
+def test_without_records_the_status_gives_no_hours(places: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is known of the time: "about 0.0 hours left" would be wrong."""
+    print_status((), (), **places)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"2 runs without an estimate: there are no records of these rows in {places['records']}"
