@@ -182,6 +182,9 @@ def confusion_section(confusion: Sequence[Sequence[int]], names: Sequence[str], 
     means = [f"{float(measure.nanmean()):.2%}" for measure in measures]
     rows.append([bold("mean over classes"), *means, f"{int(counts.sum()):,}"])
     parts = ["## Classes", table(["class", "precision", "recall", "F1", "test images"], rows)]
+    if torch.stack(measures).isnan().any():
+        why = "the class was never predicted, or has no images"
+        parts.append(f"An empty cell is a division by zero: {why}. Means are without it.")
     parts += ["## Confusion matrix", "![confusion matrix](figures/confusion.png)"]
     if len(names) <= 25:
         cells = [

@@ -11,7 +11,7 @@ import torch
 import arcaps
 from arcaps import Classifier, Dataset, create_model
 from arcaps.reports import run as reports
-from arcaps.reports.run import class_measures, score_images, try_report, write_report
+from arcaps.reports.run import class_measures, confusion_section, score_images, try_report, write_report
 from arcaps.training.inference import count_scores
 
 NAMES = ("$10_$20", "\u6c49\u5b57", "a|b", "<b>", "4", "5", "6", "7", "8", "_9_")
@@ -99,6 +99,12 @@ def test_precision_recall_and_f1_by_hand() -> None:
     assert recall.tolist()[:2] == pytest.approx([0.8, 0.8])
     assert f1.tolist()[:2] == pytest.approx([2 * 8 / 19, 2 * 4 / 11])
     assert all(measure[2].isnan() for measure in (precision, recall, f1))
+
+
+def test_the_report_says_that_means_leave_out_empty_cells(tmp_path: Path) -> None:
+    note = "Means are without it."
+    assert note in confusion_section([[8, 2, 0], [1, 4, 0], [0, 3, 0]], "abc", tmp_path)
+    assert note not in confusion_section([[8, 2], [1, 4]], "ab", tmp_path)
 
 
 def test_a_report_without_mistakes_and_without_a_decoder(tmp_path: Path, images: Dataset) -> None:
