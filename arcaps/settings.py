@@ -34,12 +34,14 @@ class Augmentation(Settings):
     """Bend the image smoothly: move the points of a grid of 5x5 by up to this part of the side, either way."""
     flip: bool = False
     """Mirror every second image, left to right."""
+    augmented: float = within(0, 1, 1.0)
+    """Change this part of the images, chosen anew each time; the others stay as they are."""
     border: Border = "zeros"
     """What lies outside the image: black, the nearest pixel, or the mirrored image."""
 
     def __bool__(self) -> bool:
         """True if the images are changed at all."""
-        return any((self.rotation, self.shift, self.scale, self.shear, self.elastic, self.flip))
+        return self.augmented > 0 and any((self.rotation, self.shift, self.scale, self.shear, self.elastic, self.flip))
 
 
 @dataclass(frozen=True)

@@ -152,14 +152,17 @@ def sample_transforms(
 ) -> Transform:
     """Sample a transformation for each image.
 
-    As many random values are drawn whatever the settings, but for `elastic`, whose values are drawn last and only where
-    it is used.
+    As many random values are drawn whatever the settings, but for `elastic` and `augmented`, whose values are drawn
+    last and only where they are used.
     """
     values = 2 * torch.rand(7, count, dtype=torch.float64, generator=generator) - 1
     height, width = image_size
     knots = KNOTS if augmentation.elastic else 0
     bend = 2 * torch.rand(count, 2, knots, knots, generator=generator) - 1
     bend *= augmentation.elastic * torch.tensor([width, height])[:, None, None]
+    if augmentation.augmented < 1:
+        changed = torch.rand(count, generator=generator) < augmentation.augmented
+        values, bend = values * changed, bend * changed[:, None, None, None]
     return Transform(
         angle=augmentation.rotation * values[0],
         shear=augmentation.shear * values[1],

@@ -11,11 +11,11 @@ from arcaps.storage import read_json, write_whole
 from arcaps.training.reproduce import ROWS, Row
 
 START, END = "<!-- results: made by arcaps reproduce --page -->", "<!-- end of results -->"
-"""What stands before and after the table in a page."""
+"""What is before and after the table in a page."""
 MAIN_START = "<!-- main results: made by arcaps reproduce --page -->"
-"""What stands before the table in a page that shows the main rows alone."""
+"""What is before the table in a page that shows the main rows alone."""
 TARGETS_START = "<!-- targets: made by arcaps reproduce --page -->"
-"""What stands before the table of what was to be reached."""
+"""What is before the table of what was to be reached."""
 DATA = ("MNIST", "MNIST+", "affNIST (regenerated)", "CIFAR-10", "CIFAR-10+")
 """The data sets with which the titles of the rows begin, in the order of the table."""
 
@@ -36,9 +36,10 @@ def results_table(records: dict[str, list[Record]], *, main: bool = False) -> st
 
     With `main`, only the main rows, without ensembles and test-time shifts.
     """
+    columns = ("experiment", "paper", "test accuracy", "parameters", "epochs", "precision", "s per epoch")
     lines = [
-        "| experiment | paper | test accuracy | parameters | epochs | s per epoch | `arcaps reproduce --only` |",
-        "|---|---:|---:|---:|---:|---:|---|",
+        f"| {' | '.join(columns)} | `arcaps reproduce --only` |",
+        "|---|---:|---:|---:|---:|---|---:|---|",
     ]
     for row in in_order(ROWS):
         found = records.get(row.name, [])
@@ -62,6 +63,7 @@ def table_line(row: Row, records: list[Record]) -> str:
         accuracy(records),
         f"{first['parameters']:,}",
         epochs,
+        ", ".join(sorted({record["settings"]["precision"] for record in records})),
         f"{seconds:,.0f}",
         f"`{row.name}`",
     ]
@@ -77,7 +79,7 @@ def combined_lines(row: Row, record: Record) -> list[str]:
         f"ensemble of {count} with test-time shifts": [record["ensemble_with_shifts"]] if count > 1 else [],
     }
     return [
-        f"| {row.title}, {what} |  | {over_seeds(found)} |  |  |  | `{row.name}` |"
+        f"| {row.title}, {what} |  | {over_seeds(found)} |  |  |  |  | `{row.name}` |"
         for what, found in tests.items()
         if found
     ]

@@ -97,7 +97,7 @@ RECIPES = {
         our_variant(
             MNIST_PLUS,
             {**STAGED, "stages": (64, 128), "dropout": 0.25},
-            augmentation=dataclasses.replace(DIGIT_CHANGES, elastic=0.05),
+            augmentation=dataclasses.replace(DIGIT_CHANGES, elastic=0.05, augmented=0.5),
             epochs=20,
         ),
         our_variant(AFFNIST, POOLED, epochs=12),

@@ -173,6 +173,19 @@ def test_elastic_augmentation_leaves_the_other_changes_as_they_were() -> None:
     assert torch.equal(without.shift(), bent.shift())
 
 
+def test_a_part_of_the_images_is_augmented() -> None:
+    every = Augmentation(rotation=20.0, shift=0.1, scale=0.1, shear=0.1, elastic=0.1, flip=True)
+    some = dataclasses.replace(every, augmented=0.3)
+    whole = sample_transforms(every, 1000, (8, 8), torch.Generator().manual_seed(0))
+    part = sample_transforms(some, 1000, (8, 8), torch.Generator().manual_seed(0))
+    same = (part.linear() == torch.eye(2)).all((1, 2)) & (part.shift() == 0).all(1) & (part.bend == 0).all((1, 2, 3))
+    assert (~same).double().mean().item() == pytest.approx(0.3, abs=0.05)
+    torch.testing.assert_close(part.linear()[~same], whole.linear()[~same])
+    torch.testing.assert_close(part.shift()[~same], whole.shift()[~same])
+    torch.testing.assert_close(part.bend[~same], whole.bend[~same])
+    assert not dataclasses.replace(every, augmented=0.0)
+
+
 def test_no_augmentation_changes_nothing() -> None:
     images = load_data("digits").test.images[:5].double()
     torch.testing.assert_close(augment(images, Augmentation(), torch.Generator()), images)

@@ -31,6 +31,7 @@ def make_record(row: str, seed: int, accuracy: float | None) -> dict[str, Any]:
     return {
         "row": row,
         "recipe": {"epochs": 20, "seed": seed},
+        "settings": {"precision": "bfloat16" if seed else "float32"},
         "parameters": 5_312_528,
         "epochs": 10,
         "seconds": 1000.0,
@@ -85,7 +86,7 @@ def test_a_line_over_several_seeds(tmp_path: Path) -> None:
     table = results_table(read_records(tmp_path)).splitlines()
     assert len(table) == 8
     assert "| **98.50%** (n = 1; 95 % interval 98.00% to 99.00%) |" in table[2]
-    assert "99.46% | **99.20%** ± 0.20% (n = 3) | 5,312,528 | 10 | 100 | `mnist` |" in table[3]
+    assert "99.46% | **99.20%** ± 0.20% (n = 3) | 5,312,528 | 10 | bfloat16, float32 | 100 | `mnist` |" in table[3]
     assert "text, with test-time shifts |  | **98.90%** ± 0.14% (n = 2) |" in table[4]
     assert "text, ensemble of 2 |  | **99.50%** (n = 1; 95 % interval" in table[5]
     assert "text, ensemble of 2 with test-time shifts |  | **99.60%** (n = 1; 95 % interval" in table[6]
