@@ -116,6 +116,7 @@ class EMRouting(Routing, name="em"):
     needs = frozenset({"presence", "compete"})
     divides = "outputs"
     gives_presence = True
+    logits_are_densities = True
 
     def __init__(
         self,
