@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.errors import ArcapsError
-from arcaps.functional import softmax
+from arcaps.functional import softmax, widened
 from arcaps.registry import Named
 from arcaps.votes import Overlap
 
@@ -24,6 +24,8 @@ class Competition(nn.Module, Named, ABC, kind="competition"):
     """Turns logits `(..., out_caps, in_caps)` into shares: what each output gets of each input.
 
     With `leak` there is one more output, with logit 0, whose share is dropped: an input need not go anywhere.
+    Routings whose logits are densities (`em`, `variational`) refuse it: there the logit 0 means nothing. Shares are
+    computed in float32 or better, and are in the number format of the logits.
     """
 
     needs_overlap = False
@@ -63,7 +65,8 @@ class OutputCompetition(Competition, name="outputs"):
     ) -> Float[Tensor, "*where out inp"]:
         if not self.leak:
             return over_outputs(logits)
-        return (logits - self.total(logits.logsumexp(-2, keepdim=True))).exp()
+        dtype, logits = logits.dtype, widened(logits)
+        return (logits - self.total(logits.logsumexp(-2, keepdim=True))).exp().to(dtype)
 
 
 class OverlapCompetition(Competition, name="overlap"):
@@ -84,6 +87,7 @@ class OverlapCompetition(Competition, name="overlap"):
     ) -> Float[Tensor, "batch height width out inp"]:
         if overlap is None:
             raise ArcapsError("competition overlap needs votes that come from one capsule each: give votes='window'")
+        dtype, logits = logits.dtype, widened(logits)
         asked = logits.logsumexp(-2).flatten(1)  # (batch, height width inp): what one window asks of a child
         child = overlap.child.flatten().expand_as(asked)  # its number
         places = (asked.shape[0], overlap.children + 1)  # the last one is for padded places
@@ -93,7 +97,7 @@ class OverlapCompetition(Competition, name="overlap"):
         sums = asked.new_zeros(places).scatter_add(1, child, parts)
         log_sum = self.total(most + torch.where(sums > 0, sums, 1).log()).gather(1, child)
         shares = (logits - log_sum.view_as(logits[..., 0, :]).unsqueeze(-2)).exp()
-        return shares * (overlap.child < overlap.children).unsqueeze(-2)
+        return (shares * (overlap.child < overlap.children).unsqueeze(-2)).to(dtype)
 
 
 class ImageCompetition(Competition, name="image"):
@@ -108,9 +112,10 @@ class ImageCompetition(Competition, name="image"):
         overlap: Overlap | None = None,
         presence: Float[Tensor, "batch height width inp"] | None = None,
     ) -> Float[Tensor, "batch height width out inp"]:
+        dtype, logits = logits.dtype, widened(logits)
         if presence is not None:  # what is absent takes no share from others
             logits = logits.masked_fill(presence.unsqueeze(-2) == 0, torch.finfo(logits.dtype).min)
-        return (logits - self.total(logits.logsumexp((-4, -3, -2), keepdim=True))).exp()
+        return (logits - self.total(logits.logsumexp((-4, -3, -2), keepdim=True))).exp().to(dtype)
 
 
 def list_competitions() -> list[str]:

@@ -156,6 +156,11 @@ class ConvCaps(nn.Module):
                 f"routing {self.routing} knows no competition, so {self.competition} would change nothing: "
                 "give competition='outputs', or another routing, such as dynamic"
             )
+        if self.competition.leak and self.routing.logits_are_densities:
+            raise ArcapsError(
+                f"the logits of routing {self.routing} are densities, and the leak of {self.competition} has the logit "
+                "0, which means nothing there: give the competition without a leak, or another routing, such as dynamic"
+            )
         if self.competition.needs_overlap and self.votes.overlap(*self.votes.kernel) is None:
             raise ArcapsError(
                 f"competition {self.competition} needs votes that come from one capsule each, and votes "

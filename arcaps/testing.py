@@ -133,8 +133,9 @@ def assert_absent_inputs_are_ignored(
 ) -> None:
     """The law of presence: an input with presence 0 is as if it were not there.
 
-    Checked: the votes of an absent input change nothing, and its coefficients are 0; presence 1 everywhere is as if
-    none were given; with all inputs absent the capsules and the coefficients are 0. Gradients are finite throughout.
+    Checked: the votes of an absent input change nothing, nor does the input itself, where the routing needs it, and its
+    coefficients are 0; presence 1 everywhere is as if none were given; with all inputs absent the capsules and the
+    coefficients are 0. Gradients are finite throughout.
     Give votes of two inputs or more; and the inputs themselves, where the routing needs them.
     """
     if "presence" not in routing.needs:
@@ -143,22 +144,24 @@ def assert_absent_inputs_are_ignored(
     everywhere = torch.ones_like(votes[:, 0, :, 0])
     some = everywhere * (torch.arange(votes.shape[2], device=votes.device) % 2 == 1)
 
-    def routed(votes: Tensor, presence: Tensor | None) -> Routed:
-        needed: dict[str, Any] = {"presence": presence}
-        if "inputs" in routing.needs:
-            assert inputs is not None, f"routing {routing} needs inputs: give inputs="
-            needed["inputs"] = inputs
-        return Routed(*routing(votes, **needed))
+    assert inputs is not None or "inputs" not in routing.needs, f"routing {routing} needs inputs: give inputs="
+
+    def routed(votes: Tensor, presence: Tensor | None, inputs: Tensor | None = inputs) -> Routed:
+        needed = {"inputs": inputs} if "inputs" in routing.needs else {}
+        return Routed(*routing(votes, presence=presence, **needed))
+
+    def changed(values: Tensor, there: Tensor) -> Tensor:
+        return torch.where(there > 0, values, 3 * values + 1)
 
     with evaluating(routing):
-        for what, one, other in (
+        cases = [
             ("presence 1 everywhere", routed(votes, everywhere), routed(votes, None)),
-            (
-                "the votes of absent inputs",
-                routed(votes, some),
-                routed(torch.where(some[:, None, :, None] > 0, votes, 3 * votes + 1), some),
-            ),
-        ):
+            ("a vote of an absent input", routed(votes, some), routed(changed(votes, some[:, None, :, None]), some)),
+        ]
+        if inputs is not None:
+            others = changed(inputs, some.unsqueeze(-1))
+            cases.append(("an absent input", routed(votes, some), routed(votes, some, others)))
+        for what, one, other in cases:
             for name, found, expected in zip(Routed._fields, one, other, strict=True):
                 if found is not None and expected is not None:
                     error = relative_error(found, expected)

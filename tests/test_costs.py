@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from arcaps import create_model, info
+from arcaps import ConvCaps, create_model, info
 from arcaps.costs import LiveMemory, ModelInfo
 from arcaps.models import OwnNetwork
 
@@ -67,6 +67,19 @@ def test_live_memory_counts_what_is_alive() -> None:
     assert memory.now == 6000
     del view, third
     assert memory.now == 0
+
+
+@pytest.mark.parametrize(("votes", "inputs"), [("conv", 8), ("window", 9 * 8)])
+def test_a_training_step_of_em_routing_keeps_less_than_eight_times_its_votes(votes: str, inputs: int) -> None:
+    """With conv votes that is 0.64 GB; the window's alone are 0.72 GB."""
+    with torch.device("meta"):
+        layer = ConvCaps(8, 16, 8, 16, routing="em", votes=votes)
+        capsules = torch.empty(100, 14, 14, 8, 16, requires_grad=True)
+    with LiveMemory() as memory:
+        found = layer(capsules)
+        assert found.presence is not None
+        (found.poses.sum() + found.presence.sum()).backward()
+    assert memory.peak < 8 * (100 * 14 * 14 * 8 * inputs * 16 * 4)
 
 
 def test_a_class_layer_that_dominates_gets_a_warning_that_helps() -> None:

@@ -194,7 +194,7 @@ def test_an_absent_input_can_be_left_out(routing: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("deaf", "the votes of absent inputs changes the capsules"),
+        ("deaf", "a vote of an absent input changes the capsules"),
         ("sum", "presence 1 everywhere changes the capsules"),
         ("nan", "with all inputs absent a capsule is nan"),
     ],

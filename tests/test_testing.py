@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from arcaps import Capsules, ClassCaps, ConvCaps, PrimaryCaps, testing
+from arcaps import Capsules, ClassCaps, ConvCaps, PrimaryCaps, Routed, Routing, testing
 from arcaps.capsules import as_capsules
+from arcaps.functional import mix_votes, shares_of
 
 
 class LastAnswerBroken(ConvCaps):
@@ -117,6 +118,26 @@ def test_the_nan_at_zero_is_caught() -> None:
 def test_a_softmax_over_the_wrong_axis_is_caught() -> None:
     with pytest.raises(AssertionError, match="sum over the inputs is off 1"):
         testing.assert_coefficients_sum_to_one(WrongAxis(3, 4, 2, 4), torch.randn(2, 4, 4, 3, 4), over="inputs")
+
+
+class SeesAbsentInputs(Routing):
+    """The mean of the votes that are there, weighed by inputs of which some are absent."""
+
+    needs = frozenset({"presence", "inputs"})
+
+    def __init__(self, in_caps: int, out_caps: int, dim: int, *, in_dim: int) -> None:
+        super().__init__(in_caps, out_caps, dim)
+
+    def forward(self, votes: Tensor, *, presence: Tensor | None, inputs: Tensor) -> Routed:
+        there = torch.ones_like(votes[..., 0]) if presence is None else presence.unsqueeze(-2).expand(votes.shape[:-1])
+        coefficients = shares_of(there) * inputs.mean((-2, -1)).sigmoid()[..., None, None]
+        return Routed(mix_votes(votes, coefficients), coefficients)
+
+
+def test_an_absent_input_that_is_seen_is_caught() -> None:
+    routing = SeesAbsentInputs(4, 3, 5, in_dim=2)
+    with pytest.raises(AssertionError, match="an absent input changes the capsules by"):
+        testing.assert_absent_inputs_are_ignored(routing, torch.randn(2, 3, 4, 5), torch.randn(2, 4, 2))
 
 
 def test_an_input_that_is_all_border_is_refused() -> None:

@@ -195,6 +195,19 @@ def test_competition_of_outputs_and_of_the_image() -> None:
         torch.testing.assert_close(leaking, expected, **tolerance())
 
 
+@pytest.mark.parametrize("sixteen", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("leak", [False, True])
+@pytest.mark.parametrize("name", list_competitions())
+def test_shares_of_logits_in_sixteen_bits_are_rounded_once(name: str, leak: bool, sixteen: torch.dtype) -> None:
+    logits = (8 * torch.randn(2, 4, 5, 3, 18)).to(sixteen)
+    overlap = WindowVotes(2, 1, 3, 1, kernel=3).overlap(4, 5)
+    competition = Competition.build(f"{name}(leak={leak})")
+    found, expected = competition(logits, overlap), competition(logits.double(), overlap)
+    assert found.dtype == sixteen
+    limits = torch.finfo(sixteen)
+    torch.testing.assert_close(found.double(), expected, rtol=limits.eps, atol=limits.tiny)
+
+
 def test_one_iteration_over_the_image_divides_by_all_outputs_and_positions() -> None:
     votes = torch.randn(2, 3, 4, 5, 6, 8)  # as in DeepCaps
     found = DynamicRouting(6, 5, 8, iterations=1, bias=True)(votes, compete=Competition.build("image"))
@@ -212,11 +225,12 @@ def same(found: Capsules, expected: Capsules) -> None:
 def test_the_law_of_presence_in_a_layer(make: Callable[..., ConvCaps], routing: str, votes: str) -> None:
     divides = Routing.build(routing, 2, 2, 4, in_dim=4).divides
     competes = "compete" in Routing.find(routing).needs and divides != "inputs"
+    densities = Routing.find(routing).logits_are_densities
     for competition, leak in product(list_competitions(), (False, True)):
         options = {"votes": votes, "routing": routing, "competition": f"{competition}(leak={leak})"}
         plain = competition == "outputs" and not leak
-        if not (plain or competes) or (votes == "conv" and competition == "overlap"):
-            with pytest.raises(ArcapsError, match=r"knows no competition|come from one capsule each"):
+        if not (plain or competes) or (leak and densities) or (votes == "conv" and competition == "overlap"):
+            with pytest.raises(ArcapsError, match=r"knows no competition|are densities|come from one capsule each"):
                 make(2, 4, 3, 4, activation="identity", **options)
             continue
         layer = make(2, 4, 3, 4, activation="identity", **options).eval()
@@ -246,5 +260,7 @@ def test_mistakes_are_named() -> None:
     for routing in ("random", "uniform(over='inputs')", "score"):
         with pytest.raises(ArcapsError, match=r"knows no competition, so overlap\b.* would change nothing"):
             ConvCaps(2, 4, 3, 5, votes="window", routing=routing, competition="overlap")
+    with pytest.raises(ArcapsError, match=r"variational.* are densities.* image\(leak=True\).* without a leak"):
+        ConvCaps(2, 4, 3, 5, routing="variational", competition="image(leak=True)")
     with pytest.raises(ArcapsError, match="uniform routing over 'all': there are outputs, inputs"):
         ConvCaps(2, 4, 3, 5, routing="uniform(over='all')")

@@ -82,8 +82,8 @@ def tests(rows: Sequence[Record]) -> dict[int, float]:
 
 
 def validations(rows: Sequence[Record]) -> list[float]:
-    """The best validation accuracy of each run."""
-    return [1 - min(one["curves"]["validation_error"]) for one in rows]
+    """The best validation accuracy of each finished run."""
+    return [1 - min(one["curves"]["validation_error"]) for one in rows if one["result"] is not None]
 
 
 def deviation(values: Sequence[float]) -> float:

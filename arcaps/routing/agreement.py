@@ -120,10 +120,11 @@ class InvertedRouting(Routing, name="inverted"):
 
     from `c = 1 / out`; the capsule is `N(s[n])`. `N` is a LayerNorm over the elements of a capsule with a learned
     scale and shift, one for the layer: all outputs and iterations share it. Its length says nothing of its presence:
-    with the activation `identity` give `score="linear"`, as the authors do.
+    with the activation `identity` give `score="linear"`.
 
     What differs: the layers route one after another, not all at once ("concurrent routing"); the authors' votes are
-    `votes="matrix"`. Where all inputs are absent, the capsule is 0.
+    `votes="matrix"`; their logits are one learned vector's products with all class capsules, while the score `linear`
+    has a vector for each class. Where all inputs are absent, the capsule is 0.
     """
 
     needs = frozenset({"presence", "compete"})

@@ -48,6 +48,9 @@ class Routing(nn.Module, Named, ABC, kind="routing"):
     """Whether it says of each output capsule how sure it is to be there."""
     divides: Literal["inputs", "outputs", "neither"] = "inputs"
     """Over which axis the coefficients sum to 1, where all inputs are there. "outputs": each input divides itself."""
+    logits_are_densities: ClassVar[bool] = False
+    """Whether the logits are logarithms of densities, which change with the scale of the votes: a leak, whose logit is
+    0, would get all of the inputs or nothing of them."""
     from_the_layer: ClassVar[frozenset[str]] = frozenset({"in_dim"})
     forward: Callable[..., Routed | tuple[Tensor, Tensor]]
     """Mix the votes; return the capsules and the coefficients. It takes votes, and the keywords that `needs` names."""

@@ -97,8 +97,10 @@ class EMRouting(Routing, name="em"):
 
     The inverse temperature of iteration t = 0, 1, ... is `lambda (1 - 0.95^(t + 1))`, as the authors wrote. How large
     a cost becomes depends on how many inputs there are for an output. With `mass="relative"` it is counted per unit of
-    the expected mass `inp / out`, and `inverse_temperature`, lambda, is 1: one value then serves layers of all sizes
-    (Gritzman 2019). With `mass="paper"` the mass is as it is, and lambda 0.01.
+    `inp / out`, the mass at the start with the competition `outputs`, and `inverse_temperature`, lambda, is 1: one
+    value then serves layers of all sizes (Gritzman 2019), with this competition. With `overlap` the start has as many
+    times less mass as there are windows over an input, with `image` as there are positions, and costs count that much
+    less. With `mass="paper"` the mass is as it is, and lambda 0.01.
 
     How large a cost is depends on the scale of the votes too. At the start of a training votes become shorter from
     layer to layer; with the paper's cost all variances are then near the floor, and all outputs are present alike,
@@ -116,6 +118,7 @@ class EMRouting(Routing, name="em"):
     needs = frozenset({"presence", "compete"})
     divides = "outputs"
     gives_presence = True
+    logits_are_densities = True
 
     def __init__(
         self,

@@ -41,8 +41,9 @@ class SelfRouting(Routing, name="self"):
     """Self-routing: one linear map of each input capsule decides, in one pass. Both its parameters start at 0.
 
     At the start the capsules are the means of their votes, weighted by presence. The authors' class layer reads the
-    class from the presence: `score="presence"`. What differs: with votes "conv" an input capsule is all that a kernel
-    sees of one channel; the competition can be a wider one.
+    class from the presence: `score="presence"`. What differs: their loss is the negative log-likelihood of the
+    presence, which is not among ours; with votes "conv" an input capsule is all that a kernel sees of one channel; the
+    competition can be a wider one.
     """
 
     needs = frozenset({"inputs", "presence", "compete"})

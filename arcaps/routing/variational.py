@@ -154,6 +154,7 @@ class VariationalRouting(Routing, name="variational"):
     needs = frozenset({"presence", "compete"})
     divides = "outputs"
     gives_presence = True
+    logits_are_densities = True
 
     def __init__(self, in_caps: int, out_caps: int, dim: int, *, iterations: int = 3) -> None:
         super().__init__(in_caps, out_caps, dim)

@@ -108,7 +108,7 @@ def compare(
     tuned = {name: row for name, row in chosen.items() if row is not None}
     tried = {name: {"trials": validation_errors(trials[name], folder)} if tune else {} for name in tuned}
     train_rows(tuned, tried, folder, max_minutes=until.minutes_left, **options)
-    measure(tuned, folder)
+    measure(folder)
     return failures
 
 
@@ -237,17 +237,20 @@ def remember(folder: Path, settings: dict[str, Any]) -> None:
         raise ArcapsError(f"{folder} holds a comparison with other settings, {read_json(path)}: give another --folder")
 
 
-def measure(rows: Mapping[str, Row], folder: Path, *, rounds: int = 7) -> None:
-    """Measure the cost of all rows that have a model, where one has no figures yet: `costs.json`.
+def measure(folder: Path, *, rounds: int = 7) -> None:
+    """Measure what the rows with a finished run cost, all together, if one of them has no figures yet: `costs.json`.
 
     Steps of all rows are interleaved and medians taken, so that other work of the machine falls on all of them alike.
-    Rows of an earlier call keep their figures.
+    So rows of an earlier call are measured again with those that are new; figures of two sessions, perhaps of two
+    machines, could not be compared.
     """
     path = folder / "costs.json"
-    known: dict[str, Any] = read_json(path) if path.exists() else {}
-    runs = {name: row.job(row.seeds[0]).run(folder) for name, row in rows.items()}
-    runs = {name: run for name, run in runs.items() if run.result is not None}
-    if runs.keys() <= known.keys():
+    runs: dict[str, Run] = {}
+    for record_path in sorted((folder / "records").glob("*.json")):
+        run = Run(folder / record_path.stem)
+        if run.result is not None:
+            runs.setdefault(read_json(record_path)["row"], run)
+    if runs.keys() <= (read_json(path) if path.exists() else {}).keys():
         return
     subjects = {name: Subject(run) for name, run in runs.items()}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in subjects}
@@ -255,7 +258,7 @@ def measure(rows: Mapping[str, Row], folder: Path, *, rounds: int = 7) -> None:
         for name, subject in subjects.items():
             times[name].append((subject.time_step(), subject.time_answer()))
     costs = {name: subject.costs(times[name][1:]) for name, subject in subjects.items()}
-    write_record(path, {**known, **costs, "machine": surroundings()["machine"]})
+    write_record(path, {**costs, "machine": surroundings()["machine"]})
 
 
 class Subject:

@@ -64,6 +64,15 @@ def agreement(
     return torch.stack(capsules), table(c) * presence
 
 
+def variance_of_all(votes: Tensor, presence: Tensor) -> Tensor:
+    """The variance of the votes for all outputs together, each with the weight of its input."""
+    outputs, inputs, _ = votes.shape
+    pairs = [(n, m) for n in range(outputs) for m in range(inputs)]
+    total = outputs * add(list(presence))
+    mean = add([presence[m] * votes[n, m] for n, m in pairs]) / total
+    return add([presence[m] * (votes[n, m] - mean) ** 2 for n, m in pairs]) / total
+
+
 def em(
     votes: Tensor,
     presence: Tensor,
@@ -74,10 +83,12 @@ def em(
     mass_scale: float = 1.0,
     damping: float = 1.0,
     floor: float = 1e-4,
+    relative: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """EM routing, with densities that are not logarithms."""
     outputs, inputs, dim = votes.shape
     r = divide(zeros(votes))
+    unit = variance_of_all(votes, presence) + 1e-7 if relative else torch.ones_like(votes[0, 0])
     centre = torch.zeros_like(votes[:, 0])
     for step, inverse_temperature in enumerate(inverse_temperatures):
         new_centre, variance, activation = [], [], []
@@ -86,8 +97,8 @@ def em(
             mass = add(w)
             mean = add([w[m] * votes[n, m] for m in range(inputs)]) / mass
             mu = damping * mean + (1 - damping) * centre[n]
-            var = add([w[m] * (votes[n, m] - mu) ** 2 for m in range(inputs)]) / mass + floor
-            cost = add([mass_scale * mass * (beta_u[n] + 0.5 * var[d].log()) for d in range(dim)])
+            var = add([w[m] * (votes[n, m] - mu) ** 2 for m in range(inputs)]) / mass + floor * unit
+            cost = add([mass_scale * mass * (beta_u[n] + 0.5 * (var[d] / unit[d]).log()) for d in range(dim)])
             new_centre.append(mu)
             variance.append(var)
             activation.append(1 / (1 + (-inverse_temperature * (beta_a[n] - cost)).exp()))

@@ -42,13 +42,15 @@ def plain(votes: Tensor, steps: int, **options: object) -> tuple[Tensor, Tensor,
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("damping", [1.0, 0.9])
-def test_it_is_the_plain_loop(steps: int, damping: float) -> None:
+@pytest.mark.parametrize("relative", [False, True])
+def test_it_is_the_plain_loop(steps: int, damping: float, relative: bool) -> None:
     votes, presence = votes_of(2, 3, 4, 5), torch.rand(2, 4, dtype=torch.float64)
     betas = votes_of(2, 3)
-    options = {"inverse_temperatures": [0.1, 0.2, 0.3][:steps], "mass_scale": 0.8, "damping": damping, "floor": 0.01}
-    found = em_routing(votes, *betas, presence=presence, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"inverse_temperatures": [0.1, 0.2, 0.3][:steps], "mass_scale": 0.8}
+    options |= {"damping": damping, "floor": 0.01, "relative": relative}
+    found = em_routing(votes, *betas, presence=presence, **options)
     for index in range(2):
-        expected = reference.em(votes[index], presence[index], *betas, **options)  # type: ignore[arg-type]
+        expected = reference.em(votes[index], presence[index], *betas, **options)
         for one, other in zip(found, expected, strict=True):
             assert one is not None
             same(one[index], other)
@@ -89,25 +91,28 @@ def test_the_schedule_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "scale", "unit"),
-    [
-        ("em(mass='paper', variance='paper', iterations=3)", 1.0, 1.0),
-        ("em(variance='paper', iterations=3)", 100 * 3 / 4, 100.0),  # 100 out / inp, with lambda 0.01 (Gritzman 2019)
-    ],
+    ("mass", "variance", "iterations"),
+    [("paper", "paper", 3), ("relative", "paper", 3), ("paper", "relative", 3), ("relative", "relative", 2)],
 )
 @pytest.mark.parametrize(("damping", "floor"), [(1.0, 1e-4), (0.9, 5e-4)])
-def test_a_module_is_the_plain_loop_too(spec: str, scale: float, unit: float, damping: float, floor: float) -> None:
-    spec = spec if damping == 1 else f"{spec[:-1]}, damping={damping}, floor={floor})"
-    routing: Any = Routing.build(spec, 4, 3, 5).double()
+def test_a_module_is_the_plain_loop_too(
+    mass: str, variance: str, iterations: int, damping: float, floor: float
+) -> None:
+    """With the relative mass lambda is 1, not 0.01; with the relative variance beta_a is in units of the last one."""
+    spec = f"em(iterations={iterations}, mass='{mass}', variance='{variance}', damping={damping}, floor={floor})"
+    default = "em(iterations=2, mass='relative', variance='relative', damping=1.0, floor=0.0001)"
+    routing: Any = Routing.build("em" if spec == default else spec, 4, 3, 5).double()
     for parameter in routing.parameters():
         assert (parameter == 0).all(), "where it starts"
         torch.nn.init.normal_(parameter)
     votes, presence = votes_of(2, 3, 4, 5), torch.rand(2, 4, dtype=torch.float64)
     found = routing(votes, presence=presence)
-    options: dict[str, Any] = {"inverse_temperatures": SCHEDULE, "damping": damping, "floor": floor}
+    schedule = [(100 if mass == "relative" else 1) * value for value in SCHEDULE[:iterations]]
+    options: dict[str, Any] = {"inverse_temperatures": schedule, "damping": damping, "floor": floor}
+    options |= {"mass_scale": 3 / 4 if mass == "relative" else 1.0, "relative": variance == "relative"}
     for index in range(2):
-        betas = routing.beta_u, unit * routing.beta_a
-        expected = reference.em(votes[index], presence[index], *betas, mass_scale=scale, **options)
+        betas = routing.beta_u, routing.beta_a / (schedule[-1] if variance == "relative" else 1)
+        expected = reference.em(votes[index], presence[index], *betas, **options)
         for one, other in zip(found, expected, strict=True):
             same(one[index], other)
 

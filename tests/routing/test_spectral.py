@@ -102,6 +102,26 @@ def test_the_gradient_of_the_presence_is_exact_and_that_of_the_direction_bounded
     assert gradient.abs().max() < 10
 
 
+@pytest.mark.parametrize(("inputs", "dim"), [(5, 3), (3, 5)])
+def test_the_gradient_of_the_direction_is_that_of_one_power_step(inputs: int, dim: int) -> None:
+    votes = torch.randn(2, inputs, dim, dtype=torch.float64, requires_grad=True)
+    presence = torch.rand(inputs, dtype=torch.float64, requires_grad=True)
+    rows = votes * presence[:, None]
+    u = plain(votes.detach(), presence.detach(), torch.zeros(2), 1.0)[0].unsqueeze(-1)
+    stepped = rows.mT @ (rows @ u)
+    direction = (stepped / stepped.norm(dim=-2, keepdim=True)).squeeze(-1)
+    along = (rows @ direction.unsqueeze(-1)).squeeze(-1).square()
+    expected = direction, along / along.sum(-1, keepdim=True)
+    found = spectral_routing(votes, torch.zeros(2).double(), presence=presence)
+    for one, other in zip(found[:2], expected, strict=True):
+        weights = torch.randn_like(other)
+        gradients = (
+            torch.autograd.grad((value * weights).sum(), (votes, presence), retain_graph=True) for value in (one, other)
+        )
+        for ours, theirs in zip(*gradients, strict=True):
+            same(ours, theirs)
+
+
 def test_inputs_that_are_hardly_present_do_not_disturb_the_solver() -> None:
     """Of equal votes with presence 0, 1e-20 or 1, the solver answered NaN for one Gram matrix in forty, or failed."""
     vote = torch.randn(2000, 1, 1, 6)

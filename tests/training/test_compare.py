@@ -10,6 +10,7 @@ from arcaps.errors import ArcapsError
 from arcaps.reports.compare import comparison_table, difference, read_comparison, write_comparison
 from arcaps.statistics import mean_interval
 from arcaps.training import Run, Stopped, api, jobs, loop
+from arcaps.training import compare as compare_module
 from arcaps.training.compare import (
     EQUAL_TIME,
     choose,
@@ -99,14 +100,31 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         compare("digits", [], **{**options, "epochs": 2})
 
 
-def test_rows_of_an_earlier_call_keep_their_costs(tmp_path: Path) -> None:
+def test_rows_of_an_earlier_call_are_timed_again_with_those_that_are_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options: dict[str, Any] = {"folder": tmp_path, "seeds": 1, "session": {"silent": True, "report": False}, **TINY}
     compare("digits", ["uniform"], **options)
-    before = read_comparison(tmp_path)[1]
+    measured = json.loads((tmp_path / "costs.json").read_text())
+    elsewhere = {**measured, "uniform": {**measured["uniform"], "step_ms": 1e9}, "machine": {"processor": "another"}}
+    (tmp_path / "costs.json").write_text(json.dumps(elsewhere))
     compare("digits", ["random"], **options)
     records, costs, _ = read_comparison(tmp_path)
     assert costs.keys() == {*records, "machine"} == {"attention", "uniform", "random", "machine"}
-    assert costs["uniform"] == before["uniform"]
+    assert costs["uniform"]["step_ms"] < 1e6
+    assert costs["machine"] == measured["machine"]
+    monkeypatch.setattr(compare_module, "Subject", None)
+    compare("digits", ["uniform", "random"], **options)  # finished: nothing is timed
+    assert read_comparison(tmp_path)[1] == costs
+
+
+def test_the_figures_of_a_row_are_those_of_its_finished_runs() -> None:
+    run: dict[str, Any] = {"row": "uniform", "title": "uniform", "epochs": 4, "parameters": 12345}
+    finished = {**run, "recipe": {"seed": 0}, "curves": {"validation_error": [0.25, 0.125]}}
+    finished["result"] = {"test": {"accuracy": 0.75}}
+    begun = {**run, "recipe": {"seed": 1}, "curves": {"validation_error": [0.9]}, "result": None}
+    assert "| `uniform` | 1 | 4 | 87.50% | 75.00% |" in comparison_table({"uniform": [finished, begun]}, {})
+    assert "| `uniform` | 0 | 4 |  | not finished |" in comparison_table({"uniform": [begun]}, {})
 
 
 @pytest.mark.slow
