@@ -63,6 +63,30 @@ def test_losses_of_a_model_in_sixteen_bits_are_in_float32(loss: str, kind: torch
     assert all(one.grad is None or one.grad.isfinite().all() for one in model.parameters())
 
 
+@pytest.mark.parametrize("kind", ["autocast", torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("votes", ["conv", "window"])
+@pytest.mark.parametrize("routing", ["em", "spectral", "variational"])
+@pytest.mark.parametrize("class_routing", [None, "score", "uniform", "self"])
+def test_presence_as_the_score_is_not_rounded(
+    kind: torch.dtype | str, votes: str, routing: str, class_routing: str | None
+) -> None:
+    score = "length" if class_routing in ("score", "uniform") else "presence"
+    model = create_model(
+        "ar_capsnet", **SMALL, votes=votes, routing=routing, class_routing=class_routing, score=score
+    ).float()
+    images = torch.rand(4, 1, 12, 12).float()
+    if isinstance(kind, torch.dtype):
+        model, images = model.to(kind), images.to(kind)
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+        output = model(images)
+    assert output.capsules.dtype == (torch.bfloat16 if kind == "autocast" else kind)
+    assert output.scores.dtype == torch.float32
+    if class_routing != "self":
+        assert (output.scores != output.scores.to(output.capsules.dtype).float()).any()
+    output.scores.sum().backward()
+    assert all(one.grad is None or one.grad.isfinite().all() for one in model.parameters())
+
+
 def test_several_labels_by_hand() -> None:
     scores, rows = torch.tensor([[0.95, 0.5, 0.3]]), torch.tensor([[1.0, 1.0, 0.0]])
     assert margin_loss(scores, rows).item() == pytest.approx(0.4**2 + 0.5 * 0.2**2)
