@@ -456,6 +456,7 @@ def check_labels(name: str, labels: Tensor, classes: int) -> None:
         raise ArcapsError(
             f"{name}: labels are {found}: give a class number for each image, or (count, classes) of 0 and 1"
         )
+    labels = labels.long()  # torch finds no smallest number among unsigned ones of 16 bits and more
     if labels.numel() and not 0 <= labels.min() <= labels.max() < classes:
         found = f"labels go from {labels.min()} to {labels.max()}, and there are {classes} class names"
         raise ArcapsError(f"{name}: {found}: give labels from 0 to {classes - 1}")
