@@ -260,6 +260,7 @@ class Trainer:
         totals = self.total_sums()
         images = totals.pop("images")
         self.epoch += 1
+        self.processes.copy_from_first(self.kept.buffers())  # norms of a part of the batch have statistics of their own
         errors = {name: self.error(dataset) for name, dataset in self.validations().items()}
         if not all(map(math.isfinite, errors.values())):
             way = "let the evaluation's error be a finite number"
