@@ -37,7 +37,7 @@ class Dataset:
     transforms: Transform | None = field(default=None, metadata=PER_IMAGE)
     """How each image was made from its original, where arcaps made it (affNIST, regenerated)."""
     published_transforms: Float[Tensor, "count 6"] | None = field(default=None, metadata=PER_IMAGE)
-    """affNIST's own `human_readable_transform`, as it stands in its files."""
+    """affNIST's own `human_readable_transform`, as it is in its files."""
     masks: UInt8[Tensor, "count height width"] | None = field(default=None, metadata=PER_IMAGE)
     """The class number of each pixel; 255 for a pixel of no class."""
     files: tuple[str, ...] | None = field(default=None, metadata=PER_IMAGE)

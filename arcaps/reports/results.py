@@ -11,11 +11,11 @@ from arcaps.storage import read_json, write_whole
 from arcaps.training.reproduce import ROWS, Row
 
 START, END = "<!-- results: made by arcaps reproduce --page -->", "<!-- end of results -->"
-"""What stands before and after the table in a page."""
+"""What is before and after the table in a page."""
 MAIN_START = "<!-- main results: made by arcaps reproduce --page -->"
-"""What stands before the table in a page that shows the main rows alone."""
+"""What is before the table in a page that shows the main rows alone."""
 TARGETS_START = "<!-- targets: made by arcaps reproduce --page -->"
-"""What stands before the table of what was to be reached."""
+"""What is before the table of what was to be reached."""
 DATA = ("MNIST", "MNIST+", "affNIST (regenerated)", "CIFAR-10", "CIFAR-10+")
 """The data sets with which the titles of the rows begin, in the order of the table."""
 
