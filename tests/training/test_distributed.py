@@ -76,7 +76,7 @@ def test_a_parameter_without_a_gradient_does_not_stop_two_processes(tmp_path: Pa
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
 def test_norms_of_a_part_of_the_batch_are_validated_and_saved_alike(average: float, tmp_path: Path) -> None:
-    norms = {"activation": "capsule(norm=True)", "images_at_once": 40}
+    norms: dict[str, Any] = {"activation": "capsule(norm=True)", "images_at_once": 40}
     result = start(tmp_path, 2, average=average, limit=900, **norms)
     assert result.returncode == 0, result.stderr
     first, second = seen(tmp_path)
