@@ -1,4 +1,4 @@
-"""arcaps: capsule networks, exact and fast. The public names stand in `__init__.pyi`, each imported on first use."""
+"""arcaps: capsule networks, exact and fast. The public names are in `__init__.pyi`, each imported on first use."""
 
 from importlib.metadata import version
 

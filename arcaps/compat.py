@@ -28,7 +28,7 @@ def convolution_gradients(
 
 
 def tree_leaves(values: Any) -> list[Any]:
-    """All that stands in nested tuples, lists and dictionaries."""
+    """All that is in nested tuples, lists and dictionaries."""
     return _tree_leaves(values)
 
 

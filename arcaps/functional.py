@@ -49,16 +49,14 @@ def widened(values: Tensor) -> Tensor:
 def lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
     """The Euclidean length of each capsule. At the zero capsule both its derivatives are zero, not NaN.
 
-    A capsule so short that the third power of its length is no number of float32 (or of float64, in that) counts as the
-    zero capsule: it stands below the second derivative.
+    They are computed in float32 or better. The denominator of the second derivative is the third power of the length:
+    a capsule so short that this power is no normal number, below 2.3e-13 in float32, counts as the zero capsule.
     """
-    shortest = torch.finfo(torch.promote_types(capsules.dtype, torch.float32)).tiny ** (1 / 3)
-    if not along_positions(capsules.unsqueeze(-2)):
-        zero = (capsules.detach().abs() < shortest).all(-1)
-        return torch.linalg.vector_norm(capsules.masked_fill(zero.unsqueeze(-1), 1), dim=-1) * ~zero
-    squares = agreements(capsules.unsqueeze(-2), capsules).squeeze(-1)  # torch's norm is slow along positions
-    there = squares > shortest**2
-    return torch.where(there, squares, 1).sqrt() * there
+    wide = widened(capsules)
+    rows = wide.unsqueeze(-2)
+    squares = agreements(rows, wide).squeeze(-1) if along_positions(rows) else wide.square().sum(-1)
+    zero = squares < torch.finfo(wide.dtype).tiny ** (2 / 3)
+    return (squares.masked_fill(zero, 1).sqrt() * ~zero).to(capsules.dtype)
 
 
 def normalised_lengths(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where"]:
@@ -74,8 +72,8 @@ def squash(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]
     Written without the division by `||s||`, so that value and gradient are exact and finite at zero. The equation is
     that of "Dynamic routing between capsules" (2017).
     """
-    length = lengths(capsules).unsqueeze(-1)
-    return capsules * (length / (1 + length.square()))
+    length = lengths(widened(capsules)).unsqueeze(-1)
+    return capsules * (length / (1 + length.square())).to(capsules.dtype)
 
 
 def squash_variant(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
@@ -86,22 +84,23 @@ def squash_variant(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*whe
     Its factor tends to 1 at zero; below the resolution of the number format it is 1, so the clamp changes nothing but
     the NaN.
     """
-    length = lengths(capsules).unsqueeze(-1).clamp_min(torch.finfo(capsules.dtype).eps)
-    return capsules * (-torch.expm1(-length) / length)
+    length = lengths(widened(capsules)).unsqueeze(-1)
+    length = length.clamp_min(torch.finfo(length.dtype).eps)
+    return capsules * (-torch.expm1(-length) / length).to(capsules.dtype)
 
 
 def unit(capsules: Float[Tensor, "*where dim"]) -> Float[Tensor, "*where dim"]:
-    """Each capsule divided by its length. One whose square is 0 becomes 0, with gradient 0.
+    """Each capsule divided by its length. One that `lengths` takes for the zero capsule becomes 0, with gradient 0.
 
-    It is computed in float32 or better: in float16 the square of 0.0001 is 0.
+    It is computed in float32 or better; in float32 the limit is 2.3e-13.
     """
     wide = widened(capsules)
     length = lengths(wide).unsqueeze(-1)
-    return (wide / torch.where(length > smallest_length(wide.dtype), length, torch.inf)).to(capsules.dtype)
+    return (wide / length.masked_fill(length == 0, torch.inf)).to(capsules.dtype)
 
 
 def smallest_length(dtype: torch.dtype) -> float:
-    """The length whose square is the smallest normal number of a format: shorter vectors have no direction."""
+    """The number whose square is the smallest normal number of a format: what is smaller counts as 0."""
     return torch.finfo(dtype).tiny ** 0.5
 
 

@@ -198,7 +198,9 @@ class ConvCaps(nn.Module):
         return Capsules(self.activation(routed.capsules, residual), routed.presence, routed.coefficients)
 
     def routed(self, capsules: Capsules) -> Routed:
-        """Votes and routing. A routing gets only what it needs."""
+        """Votes and routing. A routing gets only what it needs. Presence is in the number format of the poses."""
+        if capsules.presence is not None:
+            capsules = capsules._replace(presence=capsules.presence.to(capsules.poses.dtype))
         presence = self.votes.presence(capsules)
         if presence is None and isinstance(self.votes, ConvVotes) and self.plain:
             return Routed(*self.routing.route(self.votes, capsules.poses))

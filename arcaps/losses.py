@@ -76,7 +76,7 @@ def reconstruction_loss(
     images: Float[Tensor, "batch channels height width"],
 ) -> Float[Tensor, ""]:
     """The mean squared error over pixels and batch; the models weigh it by 0.3 (AR CapsNet) or 0.392 (CapsuleNet)."""
-    return F.mse_loss(reconstruction, images)
+    return F.mse_loss(widened(reconstruction), widened(images))
 
 
 class Loss(nn.Module, Named, ABC, kind="loss"):
@@ -146,6 +146,7 @@ class CrossEntropy(Loss, name="cross_entropy"):
     ) -> Float[Tensor, ""]:
         if logits is None:
             raise ArcapsError("loss cross_entropy needs logits, and this score has none: give score='linear'")
+        logits = widened(logits)
         if targets.ndim == 2:
             targets = targets.to(logits.dtype) / targets.sum(-1, keepdim=True).clamp_min(1)
         return F.cross_entropy(logits, targets)

@@ -31,7 +31,7 @@ CONTROL_FILES = (
     ("memory.max", "memory.current", "memory.stat"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
-"""Where a container's limit, its use and the parts of its use stand, in both versions of Linux's control groups."""
+"""The files of a container's limit, its use and the parts of its use, in both versions of Linux's control groups."""
 
 
 def file_cache(statistics: Path) -> int:

@@ -67,6 +67,9 @@ class BatchNorm(nn.BatchNorm2d):
 
         y = w (x - mean(x)) / sqrt(var(x) + 1e-3) + b      of each channel, mean and variance over the batch
 
+    In a part of the batch (`part_of_batch`, as layers with `images_at_once` use it) it is over the images of this part,
+    which are of one process. Its running statistics then differ by process: a training keeps those of rank 0.
+
     A channel with a single value, as capsules of one image without positions have, becomes its bias, and the running
     statistics stay: one value does not say how much it varies.
     """

@@ -60,12 +60,12 @@ class LengthScore(Score, name="length"):
 
 
 class PresenceScore(Score, name="presence"):
-    """The presence that the routing of the class layer gives."""
+    """The presence that the routing of the class layer gives, in float32 or better."""
 
     def forward(self, capsules: Capsules) -> Scored:
         if capsules.presence is None:
             raise ArcapsError("score presence needs a routing of the class layer that gives presence, such as em")
-        return Scored(capsules.presence)
+        return Scored(widened(capsules.presence))
 
 
 class LinearScore(Score, name="linear"):

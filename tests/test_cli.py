@@ -271,3 +271,26 @@ def test_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     ]
     run(monkeypatch, "runs", str(tmp_path))
     assert "stopped" in capsys.readouterr().out.splitlines()[1]
+
+
+@pytest.mark.parametrize("given", [("--seeds", "3"), ("--rows", "em"), ("--dim", "8")])
+def test_a_comparison_at_equal_time_takes_everything_from_the_first(
+    given: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match=r"takes rows, seeds and settings from the comparison in .*: leave them out"):
+        run(monkeypatch, "compare", "digits", "--folder", str(tmp_path), "--equal-time", *given)
+
+
+def test_runs_of_another_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    run_of_other = Run.create(tmp_path / "other", find_recipe("digits", epochs=3), {})
+    with run_of_other.lock():
+        run(monkeypatch, "runs", str(tmp_path))
+    assert "running" in capsys.readouterr().out
+    monkeypatch.setattr("filelock.FileLock._acquire", refuse)  # as for a .lock that this user may not write
+    run(monkeypatch, "runs", str(tmp_path))
+    assert "unknown" in capsys.readouterr().out

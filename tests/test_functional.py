@@ -76,6 +76,36 @@ def test_second_derivatives_at_zero_are_finite(function: Callable[[Tensor], Tens
     assert torch.autograd.gradgradcheck(function, (capsules.detach()[1:].clone().requires_grad_(),))
 
 
+@pytest.mark.parametrize("function", [lengths, squash, squash_variant, unit])
+@pytest.mark.parametrize("size", [0.0, 0.02])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_second_derivatives_in_sixteen_bits_are_those_of_float32(
+    function: Callable[[Tensor], Tensor], size: float, dtype: torch.dtype
+) -> None:
+    rounded, direction = (size * torch.randn(4, 6)).to(dtype), torch.randn(4, 6).to(dtype)
+    found = []
+    for number in (dtype, torch.float32):
+        capsules = rounded.to(number).requires_grad_()
+        (gradient,) = torch.autograd.grad(function(capsules).sum(), capsules, create_graph=True)
+        (second,) = torch.autograd.grad((gradient * direction.to(number)).sum(), capsules)
+        found.append(second.float())
+    one, other = found
+    assert one.isfinite().all()
+    assert (one - other).abs().max() <= 0.05 * other.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_long_capsule_in_sixteen_bits_is_squashed_to_one(dtype: torch.dtype) -> None:
+    capsules = torch.tensor([[300.0, 400.0]], dtype=dtype)  # the square of its length is no number of float16
+    torch.testing.assert_close(squash(capsules), torch.tensor([[0.6, 0.8]], dtype=dtype))
+
+
+def test_a_capsule_without_a_number_has_no_length() -> None:
+    capsules = torch.tensor([[torch.nan, 0.0], [1.0, 0.0]])
+    for laid in (capsules, capsules.mT.contiguous().mT):
+        assert lengths(laid).isnan().tolist() == [True, False]
+
+
 def test_a_direction_does_not_depend_on_the_scale() -> None:
     capsules = torch.randn(4, 5)
     for scale in (1e-12, 1e12):

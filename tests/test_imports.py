@@ -1,6 +1,7 @@
 """Which way imports go: from the command line down to the functions, never back. Read from the source, not executed."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ FLOORS = [
     {"compat", "image_files", "memory", "mode", "progress", "registry"},
     {"errors"},
 ]
-"""A part of the package imports what stands below it, and itself. Parts on one floor do not know each other."""
+"""A part of the package imports what is below it, and itself. Parts on one floor do not know each other."""
 ALLOWED = {("training", "reports"): "a finished training writes its report"}
 
 
@@ -57,10 +58,18 @@ FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not
 def test_imports_go_down(path: Path) -> None:
     floor = {part: number for number, parts in enumerate(FLOORS) for part in parts}
     own = part_of(path)
-    assert own in floor, f"say on which floor {own} stands"
+    assert own in floor, f"say on which floor {own} is"
     for other in imported_parts(path) - {own}:
         if other in floor:
             assert floor[own] < floor[other] or (own, other) in ALLOWED, f"{own} imports {other}"
+
+
+def test_the_tree_of_the_readme_is_in_this_order() -> None:
+    tree = (ROOT.parent / "README.md").read_text().split("\narcaps/\n")[1].split("\ntests/")[0]
+    parts = re.findall(r"(?:^  |\.py  )(\w+)(?:/|\.py)", tree, re.MULTILINE)
+    floors = [number for part in parts for number, names in enumerate(FLOORS) if part in names]
+    assert len(floors) == len(parts) > 20
+    assert floors == sorted(floors)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

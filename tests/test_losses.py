@@ -35,7 +35,7 @@ def test_a_row_with_a_single_one_is_the_class_number(name: str) -> None:
 
 @pytest.mark.parametrize("loss", ["margin", "spread"])
 def test_scores_and_losses_are_in_float32_under_autocast(loss: str) -> None:
-    model = create_model("ar_capsnet", **SMALL, loss=loss).float()
+    model = create_model("ar_capsnet", **SMALL, loss=loss, entropy=0.1).float()
     batch = Batch(torch.rand(4, 1, 12, 12).float(), torch.tensor([0, 1, 2, 0]), 4)
     with torch.autocast("cpu", torch.bfloat16):
         output = model(batch.images)
@@ -44,6 +44,47 @@ def test_scores_and_losses_are_in_float32_under_autocast(loss: str) -> None:
     torch.testing.assert_close(output.scores, output.capsules.float().norm(dim=-1) / 2)  # sqrt(4)
     assert {value.dtype for value in losses.values()} == {torch.float32}
     assert margin_loss(output.scores.bfloat16(), batch.labels).dtype == torch.float32
+
+
+@pytest.mark.parametrize("loss", list_losses())
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_losses_of_a_model_in_sixteen_bits_are_in_float32(loss: str, kind: torch.dtype) -> None:
+    score = "linear" if loss == "cross_entropy" else "length"
+    model = create_model("ar_capsnet", **SMALL, loss=loss, score=score, entropy=0.1).to(kind)
+    images = torch.rand(4, 1, 12, 12).to(kind)
+    for labels in (torch.tensor([0, 1, 2, 0]), torch.eye(3)[[0, 1, 2, 0]].float()):
+        output = model(images, labels)
+        losses = model.losses(output, Batch(images, labels, 4))
+        assert {name: value.dtype for name, value in losses.items()} == dict.fromkeys(losses, torch.float32)
+        assert output.reconstruction is not None
+        difference = output.reconstruction.float() - images.float()
+        torch.testing.assert_close(losses["reconstruction"], 0.3 * difference.square().mean())
+        sum(losses.values(), torch.zeros(())).backward()
+    assert all(one.grad is None or one.grad.isfinite().all() for one in model.parameters())
+
+
+@pytest.mark.parametrize("kind", ["autocast", torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("votes", ["conv", "window"])
+@pytest.mark.parametrize("routing", ["em", "spectral", "variational"])
+@pytest.mark.parametrize("class_routing", [None, "score", "uniform", "self"])
+def test_presence_as_the_score_is_not_rounded(
+    kind: torch.dtype | str, votes: str, routing: str, class_routing: str | None
+) -> None:
+    score = "length" if class_routing in ("score", "uniform") else "presence"
+    model = create_model(
+        "ar_capsnet", **SMALL, votes=votes, routing=routing, class_routing=class_routing, score=score
+    ).float()
+    images = torch.rand(4, 1, 12, 12).float()
+    if isinstance(kind, torch.dtype):
+        model, images = model.to(kind), images.to(kind)
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+        output = model(images)
+    assert output.capsules.dtype == (torch.bfloat16 if kind == "autocast" else kind)
+    assert output.scores.dtype == torch.float32
+    if class_routing != "self":
+        assert (output.scores != output.scores.to(output.capsules.dtype).float()).any()
+    output.scores.sum().backward()
+    assert all(one.grad is None or one.grad.isfinite().all() for one in model.parameters())
 
 
 def test_several_labels_by_hand() -> None:

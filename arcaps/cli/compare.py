@@ -13,7 +13,7 @@ def compare(
     recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")],
     *,
     rows: Annotated[tuple[str, ...], tyro.conf.arg(metavar="ROW ...")] = (),
-    seeds: int = 3,
+    seeds: int | None = None,
     tune: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE,VALUE ...")] = (),
     settings: tyro.conf.OmitArgPrefixes[RecipeFlags],
     augmentation: tyro.conf.OmitArgPrefixes[AugmentationFlags],
@@ -33,7 +33,7 @@ def compare(
         recipe: A recipe: 'arcaps recipes' lists them.
         rows: Routings, or models, with options: uniform "dynamic(iterations=1)" dense_head. By default all routings
             and the controls. The row attention is always there.
-        seeds: Trainings of each row.
+        seeds: Trainings of each row; by default 3.
         tune: Settings that each row gets by its own trials, one for each value, on validation images with the first
             seed: learning_rate=1e-3,3e-3. The test images are used once, after the choice.
         settings: The same for all rows.
@@ -58,8 +58,10 @@ def compare(
 
     place = Path(folder or f"runs/compare-{recipe}")
     common: dict[str, Any] = {**settings, **augmentation, **architecture}
+    if seeds is not None:
+        common["seeds"] = seeds
     if equal_time and (rows or tune or common):
-        raise ArcapsError(f"--equal-time takes rows and settings from the comparison in {place}: leave them out")
+        raise ArcapsError(f"--equal-time takes rows, seeds and settings from the comparison in {place}: leave them out")
     code = 0
     if not page:
         chosen = rows or (*[name for name in list_routings() if name not in CONTROLS], *CONTROLS)
@@ -71,7 +73,7 @@ def compare(
             if equal_time:
                 failures = compare_at_equal_time(place, folder=place / EQUAL_TIME, **options)
             else:
-                failures = start(recipe, chosen, folder=place, seeds=seeds, tune=read_grid(tune), **options, **common)
+                failures = start(recipe, chosen, folder=place, tune=read_grid(tune), **options, **common)
             code = 1 if failures else 0
         except Stopped as stop:
             print(f"{stop}; everything is saved: run the same command again to resume")

@@ -143,6 +143,8 @@ def runs(
 ) -> None:
     """List run folders by recipe, with their status, epochs and results, the best of each recipe first.
 
+    The status is finished, running or stopped; unknown where the run is not finished and its folder is another user's.
+
     Args:
         folders: Run folders, or folders with runs below them.
         json: Print JSON instead of lines.
@@ -177,7 +179,7 @@ def describe_run(run: "Run") -> dict[str, Any]:
     recipe, metrics, result = run.recipe, run.metrics, run.result
     errors = [line["validation_error"] for line in metrics]
     test = None if result is None else 1 - result.test["accuracy"] if "accuracy" in result.test else None
-    status = "finished" if result is not None else "running" if run.held else "stopped"
+    status = "finished" if result is not None else {True: "running", False: "stopped", None: "unknown"}[run.held]
     return {
         "run": str(run.path),
         "recipe": recipe.name,

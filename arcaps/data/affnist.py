@@ -22,7 +22,7 @@ def regenerate(digits: Dataset, *, versions: int = 32, seed: int = 0, chunk: int
     """Versions of each digit: rotation within 20 degrees, shear within 0.2, scales of 0.8 to 1.2, then a shift.
 
     Rotation, shear and the two scales are uniform and independent; the shift is uniform among those that keep all ink
-    inside the frame. The versions of a digit stand side by side: image `i` comes from digit `i // versions`. The same
+    inside the frame. The versions of a digit are side by side: image `i` comes from digit `i // versions`. The same
     digits and seed give the same bytes.
     """
     generator = torch.Generator().manual_seed(seed)

@@ -37,7 +37,7 @@ class Dataset:
     transforms: Transform | None = field(default=None, metadata=PER_IMAGE)
     """How each image was made from its original, where arcaps made it (affNIST, regenerated)."""
     published_transforms: Float[Tensor, "count 6"] | None = field(default=None, metadata=PER_IMAGE)
-    """affNIST's own `human_readable_transform`, as it stands in its files."""
+    """affNIST's own `human_readable_transform`, as it is in its files."""
     masks: UInt8[Tensor, "count height width"] | None = field(default=None, metadata=PER_IMAGE)
     """The class number of each pixel; 255 for a pixel of no class."""
     files: tuple[str, ...] | None = field(default=None, metadata=PER_IMAGE)
@@ -456,6 +456,7 @@ def check_labels(name: str, labels: Tensor, classes: int) -> None:
         raise ArcapsError(
             f"{name}: labels are {found}: give a class number for each image, or (count, classes) of 0 and 1"
         )
+    labels = labels.long()  # torch finds no smallest number among unsigned ones of 16 bits and more
     if labels.numel() and not 0 <= labels.min() <= labels.max() < classes:
         found = f"labels go from {labels.min()} to {labels.max()}, and there are {classes} class names"
         raise ArcapsError(f"{name}: {found}: give labels from 0 to {classes - 1}")

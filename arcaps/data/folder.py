@@ -254,7 +254,7 @@ def assemble(
 
 
 def warn_of_content(path: Path, data: Data, reading: Reading) -> None:
-    """Warn of images of one colour, and of images that stand in two parts or under two labels."""
+    """Warn of images of one colour, and of images that are in two parts or under two labels."""
     if reading.single_colour:
         names = listed(reading.single_colour)
         logger.warning("%s: images of a single colour (%d): %s", path, len(reading.single_colour), names)

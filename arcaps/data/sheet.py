@@ -23,7 +23,7 @@ def contact_sheet(
 ) -> Image.Image:
     """A picture of `count` images, drawn at random and in the order of their classes, each above its label.
 
-    With an `augmentation`, each image stands to the left of what the augmentation made of it.
+    With an `augmentation`, each image is to the left of what the augmentation made of it.
     `font_file` is a TrueType font for the labels; the one inside Pillow has few letters besides English ones.
     """
     generator = torch.Generator().manual_seed(seed)

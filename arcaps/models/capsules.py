@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from arcaps.capsules import Capsules
 from arcaps.competition import Competition
 from arcaps.errors import ArcapsError
-from arcaps.functional import keep_labelled, keep_one, normalised_entropy
+from arcaps.functional import keep_labelled, keep_one, normalised_entropy, widened
 from arcaps.layers import ClassCaps, ConvCaps, Decoder, PrimaryCaps
 from arcaps.losses import Loss, reconstruction_loss
 from arcaps.models.base import BatchLike, Classifier, Labels, Output, traceable
@@ -73,7 +73,7 @@ class CapsuleClassifier(Classifier):
                 output.reconstruction, batch.images
             )
         if self.entropy_weight:
-            entropy = normalised_entropy(output.coefficients["class_caps"])
+            entropy = normalised_entropy(widened(output.coefficients["class_caps"]))
             parts["entropy"] = self.entropy_weight * (1 - entropy).mean()
         return parts
 

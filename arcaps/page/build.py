@@ -1,6 +1,6 @@
 """The page as files to serve, and as one file.
 
-The files are plain ES modules: what stands in this folder is what runs. In the one file, the import map holds every
+The files are plain ES modules: what is in this folder is what runs. In the one file, the import map holds every
 module as a data: address, and everything else is gzip in base64 inside script elements that are not executed.
 """
 

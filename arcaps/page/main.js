@@ -153,7 +153,7 @@ class Page {
   }
 }
 
-/** What stands below the title. */
+/** What is below the title. */
 function facts({ card, network }) {
   const parts = [`${card.title}, ${card.parameters.toLocaleString("en")} parameters`];
   if (card.accuracy !== null) parts.push(`accuracy ${(100 * card.accuracy).toFixed(1)} % on ${card.tested.toLocaleString("en")} test images`);

@@ -53,11 +53,13 @@ def write_report(
     test: Dataset,
     *,
     parts: Mapping[str, Dataset] | None = None,
+    batch_size: int = 250,
 ) -> None:
     """Write `report.md`, `mistakes.csv` and `figures/` into a run folder.
 
     `config`, `metrics` and `result` are the contents of `config.json`, `metrics.jsonl` and `result.json`; `test`
-    are the test images as the model takes them; `parts` are the data sets whose class balance is shown.
+    are the test images as the model takes them; `parts` are the data sets whose class balance is shown. The model sees
+    at most `batch_size` images at once.
     """
     folder, found = Path(path) / "figures", result["test"]
     sections = [f"# {escape(config['recipe']['name'])}: {escape(config['recipe']['about'])}", headline(result, metrics)]
@@ -69,9 +71,9 @@ def write_report(
     if "confusion" in found:
         sections.append(confusion_section(found["confusion"], test.class_names, folder))
     if isinstance(model, Classifier) and not test.several_labels:
-        scores, indices = score_images(model, test)
+        scores, indices = score_images(model, test, batch_size)
         sections.append(mistakes_section(scores, indices, test, Path(path)))
-    reconstructions = reconstruction_figure(model, test) if isinstance(model, Classifier) else None
+    reconstructions = reconstruction_figure(model, test, batch_size) if isinstance(model, Classifier) else None
     if reconstructions is not None:
         figures.save(reconstructions, folder / "reconstructions.png")
         about = "Above: test images. Below: what the decoder makes of the longest class capsule."
@@ -239,7 +241,7 @@ def mistakes_section(
 
 
 @torch.no_grad()
-def reconstruction_figure(model: Classifier, dataset: Dataset) -> Any:
+def reconstruction_figure(model: Classifier, dataset: Dataset, batch_size: int) -> Any:
     """Two images of each class above their reconstructions; None for a model without a decoder."""
     if dataset.several_labels:
         return None
@@ -247,9 +249,10 @@ def reconstruction_figure(model: Classifier, dataset: Dataset) -> Any:
     firsts = [(dataset.labels == label).nonzero().flatten()[:2] for label in range(classes)]
     chosen = torch.cat([first[k : k + 1] for k in range(2) for first in firsts])
     images = model.preprocessing(dataset.images[chosen].to(next(model.parameters()).device))
-    output = model.for_inference()(images)
-    if output.reconstruction is None:
+    twin = model.for_inference()
+    made = [twin(part).reconstruction for part in images.split(batch_size)]
+    if made[0] is None:
         return None
     titles = [dataset.class_names[label] for label in dataset.labels[chosen]]
-    rows = [images.cpu().numpy(), output.reconstruction.float().cpu().numpy()]
+    rows = [images.cpu().numpy(), torch.cat(made).float().cpu().numpy()]
     return figures.image_grid(rows, titles, ["image", "reconstruction"])

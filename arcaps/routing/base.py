@@ -79,7 +79,8 @@ class Routing(nn.Module, Named, ABC, kind="routing"):
 def in_float32(forward: Callable[..., Routed]) -> Callable[..., Routed]:
     """Let the forward pass of a routing compute in float32 or better, whatever autocast and the votes are in.
 
-    What it returns is in the number format of the votes.
+    Capsules and coefficients are returned in the number format of the votes; presence is not rounded, since classes
+    whose presence is nearly the same would become equal.
     """
 
     @wraps(forward)
@@ -88,9 +89,7 @@ def in_float32(forward: Callable[..., Routed]) -> Callable[..., Routed]:
         given = {name: value.to(wide) if isinstance(value, Tensor) else value for name, value in given.items()}
         with without_autocast(votes):
             found = forward(self, votes.to(wide), **given)
-        capsules, coefficients, presence = found
-        like = votes.dtype
-        return Routed(capsules.to(like), coefficients.to(like), None if presence is None else presence.to(like))
+        return Routed(found.capsules.to(votes.dtype), found.coefficients.to(votes.dtype), found.presence)
 
     return computed
 

@@ -280,4 +280,5 @@ def write_report(trainer: Trainer) -> None:
     run, splits = trainer.run, trainer.splits
     assert run.result is not None
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
-    try_report(run.path, run.config, run.metrics, run.result.as_dict(), trainer.best_model(), splits.test, parts=parts)
+    what = (run.config, run.metrics, run.result.as_dict(), trainer.best_model(), splits.test)
+    try_report(run.path, *what, parts=parts, batch_size=trainer.forward_images)

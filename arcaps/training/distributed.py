@@ -2,6 +2,7 @@
 
 import atexit
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -38,6 +39,12 @@ class Processes:
         gathered = [torch.empty_like(own) for _ in range(self.world)]
         dist.all_gather(gathered, own)
         return [value.cpu() for value in gathered]
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Write the values that rank 0 has into these tensors, on every rank."""
+        if self.world > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
     def broadcast(self, text: str) -> str:
         """The text of rank 0, on every rank, after rank 0 has come this far."""

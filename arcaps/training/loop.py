@@ -260,6 +260,7 @@ class Trainer:
         totals = self.total_sums()
         images = totals.pop("images")
         self.epoch += 1
+        self.processes.copy_from_first(self.kept.buffers())  # norms of a part of the batch have statistics of their own
         errors = {name: self.error(dataset) for name, dataset in self.validations().items()}
         if not all(map(math.isfinite, errors.values())):
             way = "let the evaluation's error be a finite number"
@@ -313,15 +314,19 @@ class Trainer:
 
     def evaluate(self, model: Model, dataset: Dataset) -> Any:
         """Evaluate a model, with no more memory than the training takes."""
-        world = self.processes.world
-        at_once = min(self.session.micro_batch or self.recipe.batch_size, -(-self.recipe.batch_size // world))
         return evaluate(
             model,
             dataset,
             processes=self.processes,
             precision=self.session.precision,
-            batch_size=min(250, FORWARD_IMAGES * at_once * world),
+            batch_size=min(250, self.forward_images * self.processes.world),
         )
+
+    @property
+    def forward_images(self) -> int:
+        """How many images one process takes in a forward pass, with no more memory than the training takes."""
+        share = -(-self.recipe.batch_size // self.processes.world)
+        return min(250, FORWARD_IMAGES * min(self.session.micro_batch or share, share))
 
     def save(self) -> None:
         """Write a checkpoint: everything that is needed to resume exactly from here."""

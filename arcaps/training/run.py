@@ -154,8 +154,8 @@ class Run:
             ) from None
 
     @property
-    def held(self) -> bool:
-        """Whether another process trains in the folder."""
+    def held(self) -> bool | None:
+        """Whether another process trains in the folder; None where this user may not lock it, which would tell."""
         if not self.path.exists():
             return False
         try:
@@ -163,6 +163,8 @@ class Run:
                 return False
         except RunHeldError:
             return True
+        except OSError:
+            return None
 
     def require_new(self) -> None:
         """Refuse a folder that holds a run already."""

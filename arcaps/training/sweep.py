@@ -24,7 +24,7 @@ def read_grid(settings: Sequence[str]) -> dict[str, list[Any]]:
     for setting in settings:
         name, values = split_setting(setting)
         if name in grid:
-            raise ArcapsError(f"{name} stands in the grid twice: give all its values at once, as {name}=1,2")
+            raise ArcapsError(f"{name} is in the grid twice: give all its values at once, as {name}=1,2")
         if len(set(map(repr, values))) < len(values):
             raise ArcapsError(f"{setting!r} gives a value twice: give each once")
         grid[name] = values

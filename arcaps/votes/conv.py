@@ -176,7 +176,7 @@ class WindowVotes(KernelVotes, name="window"):
     def vote(
         self, patches: Float[Tensor, "batch h w place inp in_dim"]
     ) -> Float[Tensor, "batch h w place out inp dim"]:
-        """The votes of what stands in the windows, without coordinates."""
+        """The votes of what is in the windows, without coordinates."""
         # shared places are moved beside the channels: the elements stay together
         return votes_of_patches(patches, self.kernels, self.bias, positions_last=not self.shared)
 
@@ -208,7 +208,7 @@ class WindowVotes(KernelVotes, name="window"):
     def gather(
         self, values: Float[Tensor, "batch height width in_caps size"]
     ) -> Float[Tensor, "batch new_height new_width inp size"]:
-        """What stands in each window; zeros at padded places."""
+        """What is in each window; zeros at padded places."""
         if self.kernel == values.shape[1:3] and not any(self.padding):
             return rearrange(values, "b i j m d -> b 1 1 (i j m) d")
         windows = make_windows(values, self.kernel, stride=self.stride, padding=self.padding)

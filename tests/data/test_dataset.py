@@ -156,6 +156,16 @@ def test_arrays_become_a_data_set() -> None:
 PIXELS = np.zeros((4, 8, 8), np.uint8)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int16])
+def test_labels_of_any_whole_numbers_are_indices(kind: torch.dtype) -> None:
+    images = torch.from_numpy(PIXELS)[:, None]
+    found = Dataset("x", images, torch.tensor([0, 1, 2, 1]).to(kind), ("a", "b", "c"))
+    assert found.labels.dtype == torch.int64
+    assert found.labels.tolist() == [0, 1, 2, 1]
+    with pytest.raises(ArcapsError, match="labels go from 0 to 3, and there are 3 class names"):
+        Dataset("x", images, torch.tensor([0, 1, 3, 1]).to(kind), ("a", "b", "c"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from arcaps import Run
+from arcaps.storage import digest
 from arcaps.training.evaluate import evaluate
 from arcaps.training.loop import has_unused_parameters
 from arcaps.training.recipes import find_recipe, override
@@ -20,9 +21,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent.parent
 
 
-def start(
-    folder: Path, processes: int, die_at: int = 0, routing: str = "attention"
-) -> subprocess.CompletedProcess[str]:
+def start(folder: Path, processes: int, die_at: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the worker in this number of processes."""
     folder.mkdir(exist_ok=True)
     with socket.socket() as free:
@@ -34,7 +33,7 @@ def start(
         "--master-addr=127.0.0.1",
         f"--master-port={port}",
     ]
-    worker = ["-m", "tests.training.worker", str(folder), str(die_at), routing]
+    worker = ["-m", "tests.training.worker", str(folder), str(die_at), json.dumps(options)]
     command = [sys.executable, "-m", *torchrun, *worker]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
 
@@ -73,6 +72,16 @@ def test_a_parameter_without_a_gradient_does_not_stop_two_processes(tmp_path: Pa
     first, second = seen(tmp_path)
     assert first["digest"] == second["digest"]
     assert len(first["curve"]) == 20
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_norms_of_a_part_of_the_batch_are_validated_and_saved_alike(average: float, tmp_path: Path) -> None:
+    norms: dict[str, Any] = {"activation": "capsule(norm=True)", "images_at_once": 40}
+    result = start(tmp_path, 2, average=average, limit=900, **norms)
+    assert result.returncode == 0, result.stderr
+    first, second = seen(tmp_path)
+    assert first["digest"] != second["digest"]  # the running statistics of each process, after the last step
+    assert first["kept"] == second["kept"] == digest(dict(Run.open(tmp_path / "run").model().state_dict()))
 
 
 def test_two_processes_validate_and_test_each_image_once(two: Path) -> None:

@@ -300,6 +300,22 @@ def test_a_failed_report_does_not_cost_the_result(tmp_path: Path, monkeypatch: p
     assert run.result is not None
 
 
+def test_the_report_takes_no_more_images_at_once_than_the_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    forward = arcaps.ARCapsNet.forward
+
+    def counting(self: Any, images: Any, labels: Any = None) -> Any:
+        seen.append(len(images))
+        return forward(self, images, labels)
+
+    monkeypatch.setattr("arcaps.ARCapsNet.forward", counting)
+    run = arcaps.train("digits", run=tmp_path / "run", micro_batch=2, **{**QUICK, "report": True})
+    assert (run.path / "figures" / "reconstructions.png").exists()
+    assert max(seen) == 8  # four for each image in a training step
+
+
 def test_hooks_and_log_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("arcaps.training.display.SECONDS_BETWEEN_LINES", 0.0)
     caplog.set_level(logging.INFO, "arcaps")

@@ -12,7 +12,7 @@ import arcaps
 from arcaps.storage import digest
 
 
-def main(folder: Path, die_at: int, routing: str = "attention") -> None:
+def main(folder: Path, die_at: int, options: str = "{}") -> None:
     """Train for 20 steps, or resume; the last process exits without warning at step `die_at`, if that is not 0."""
     torch.set_num_threads(1)
     curve: list[float] = []
@@ -28,20 +28,23 @@ def main(folder: Path, die_at: int, routing: str = "attention") -> None:
         if die_at == trainer.step and trainer.processes.rank == trainer.processes.world - 1:
             os._exit(1)
 
+    def epoch(trainer: Any, _: Any) -> None:
+        seen["kept"] = digest(dict(trainer.kept.state_dict()))
+
     common: dict[str, Any] = {
         "device": "cpu",
         "save_minutes": 1e-6,
         "silent": True,
         "report": False,
         "on_step": step,
+        "on_epoch": epoch,
     }
     if (folder / "run").exists():
         run = arcaps.train(resume=folder / "run", **common)
     else:
         small: dict[str, Any] = {"dim": 4, "caps": 2, "primary_dim": 4, "stem_channels": 4, "dropout": 0.0}
-        small |= {"routing": routing}
         settings: dict[str, Any] = {"epochs": 1, "batch_size": 225, "precision": "float32"}
-        run = arcaps.train("digits", run=folder / "run", **settings, **small, **common)
+        run = arcaps.train("digits", run=folder / "run", **{**settings, **small, **json.loads(options)}, **common)
     seen["metrics"] = run.metrics
     (folder / f"seen-{seen['rank']}.json").write_text(json.dumps(seen))
 
