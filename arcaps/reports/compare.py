@@ -16,7 +16,7 @@ from arcaps.training.leaderboard import LEADERBOARDS
 Record = dict[str, Any]
 LEADERBOARD_START = "<!-- leaderboard: made by arcaps leaderboard --page -->"
 LEADERBOARD_END = "<!-- end of leaderboard -->"
-"""What stands before and after the tables in a page."""
+"""What is before and after the tables in a page."""
 
 
 def write_comparison(folder: Path) -> Path:

@@ -65,7 +65,7 @@ def digamma_by_series(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"
 def sum_of_digammas(mass: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape"]:
     """`sum over i < D of psi((D + 1 + R - i) / 2)`, with one digamma function in place of D where D is even.
 
-    Two terms that stand side by side are one of twice the argument, and whole steps are reciprocals:
+    Two neighbouring terms are one of twice the argument, and whole steps are reciprocals:
 
         psi(x) + psi(x + 1/2) = 2 psi(2 x) - 2 ln 2;     psi(x + k) = psi(x) + sum over i < k of 1 / (x + i)
 
