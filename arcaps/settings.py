@@ -35,7 +35,7 @@ class Augmentation(Settings):
     flip: bool = False
     """Mirror every second image, left to right."""
     augmented: float = within(0, 1, 1.0)
-    """Change this part of the images, chosen anew each time; the others stay as they are."""
+    """The probability with which an image is augmented; otherwise it stays as it is."""
     border: Border = "zeros"
     """What lies outside the image: black, the nearest pixel, or the mirrored image."""
 

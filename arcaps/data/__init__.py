@@ -1,7 +1,8 @@
 """Data: one uint8 tensor a data set, batches by indexing, one batched warp."""
 
 from arcaps.data.catalogue import load_data
-from arcaps.data.dataset import Data, Dataset, differences, match_classes
+from arcaps.data.classes import match_classes
+from arcaps.data.dataset import Data, Dataset, differences
 from arcaps.data.folder import load_folder
 from arcaps.data.loader import Batch, Loader
 from arcaps.data.sheet import contact_sheet

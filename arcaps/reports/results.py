@@ -37,10 +37,7 @@ def results_table(records: dict[str, list[Record]], *, main: bool = False) -> st
     With `main`, only the main rows, without ensembles and test-time shifts.
     """
     columns = ("experiment", "paper", "test accuracy", "parameters", "epochs", "precision", "s per epoch")
-    lines = [
-        f"| {' | '.join(columns)} | `arcaps reproduce --only` |",
-        "|---|---:|---:|---:|---:|---|---:|---|",
-    ]
+    lines = [f"| {' | '.join(columns)} | `arcaps reproduce --only` |", "|---|---:|---:|---:|---:|---|---:|---|"]
     for row in in_order(ROWS):
         found = records.get(row.name, [])
         runs = [record for record in found if "runs" not in record]

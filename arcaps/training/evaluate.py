@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from arcaps.data import Batch, Dataset, Loader
-from arcaps.data.dataset import as_dataset, follow_classes
+from arcaps.data.classes import follow_classes
+from arcaps.data.dataset import as_dataset
 from arcaps.errors import ArcapsError
 from arcaps.mode import evaluation_mode
 from arcaps.models import Classification, Model, Output

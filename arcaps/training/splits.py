@@ -13,7 +13,7 @@ from torch import nn
 from arcaps.costs import training_bytes
 from arcaps.data import Data, Dataset, augment, differences, load_data, match_classes
 from arcaps.data.catalogue import is_path
-from arcaps.data.dataset import follow_classes
+from arcaps.data.classes import follow_classes
 from arcaps.errors import ArcapsError
 from arcaps.memory import require_memory
 from arcaps.models import Model, OwnNetwork, create_model
