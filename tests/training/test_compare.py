@@ -100,6 +100,7 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         compare("digits", [], **{**options, "epochs": 2})
 
 
+@pytest.mark.slow
 def test_rows_of_an_earlier_call_are_timed_again_with_those_that_are_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -300,6 +300,7 @@ def test_a_failed_report_does_not_cost_the_result(tmp_path: Path, monkeypatch: p
     assert run.result is not None
 
 
+@pytest.mark.slow
 def test_the_report_takes_no_more_images_at_once_than_the_validation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
